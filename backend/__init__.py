@@ -1,0 +1,1 @@
+"""Running an admitted image on a container engine."""

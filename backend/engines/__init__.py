@@ -1,0 +1,1 @@
+"""One small protocol, and one dialect module per engine."""

@@ -1,0 +1,84 @@
+"""The protocol that every engine dialect fulfils, and the scripted fake too: one contract suite holds them equal."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Protocol
+
+from backend.containers import ContainerPlan, EngineFacts, ExecPlan, InspectedContainer, LoadedImage
+from backend.runner import Outcome
+from images.oci import OciImage
+
+OnChunk = Callable[[bytes], None]
+
+
+class Engine(Protocol):
+    """A container engine. Every call has a time limit; failures of the engine itself are HostError."""
+
+    @property
+    def product(self) -> str:
+        """``docker`` or ``podman``."""
+
+    def facts(self) -> EngineFacts:
+        """Identity, asked from the engine."""
+
+    def find_image(self, image: OciImage) -> LoadedImage | None:
+        """The image in the engine's store, found by id and never by name; None when it is not there."""
+
+    def load(self, image: OciImage, staging: Path) -> LoadedImage:
+        """Put the image into the engine's store (skipped when there) and check the id that came out.
+
+        ``staging``: a private directory for what the engine must read from disk; the caller removes it.
+        """
+
+    def remove_image(self, image: LoadedImage) -> None:
+        """Remove it if nobody uses it; gone already is success."""
+
+    def create(self, plan: ContainerPlan) -> str:
+        """Create, without starting. Returns the full container id."""
+
+    def inspect(self, container: str) -> InspectedContainer | None:
+        """None when no such container exists."""
+
+    def start_attached(
+        self,
+        container: str,
+        *,
+        stdin: bytes | Path | int | None,
+        on_stdout: OnChunk | None,
+        on_stderr: OnChunk | None,
+        deadline: float,
+        stdout_path: Path | None = None,
+    ) -> Outcome:
+        """Start and stay until it ends: ``start --attach --interactive``. ``stdin`` int = a file descriptor."""
+
+    def start(self, container: str) -> None:
+        """Start detached."""
+
+    def attach_argv(self, container: str) -> tuple[tuple[str, ...], Mapping[str, str]]:
+        """argv and environment of ``start --attach --interactive``, for a supervisor that holds the pipe itself."""
+
+    def exec(
+        self,
+        container: str,
+        plan: ExecPlan,
+        *,
+        stdin: bytes | Path | int | None = None,
+        on_stdout: OnChunk | None = None,
+        on_stderr: OnChunk | None = None,
+        deadline: float = 60.0,
+    ) -> Outcome:
+        """Run one command inside. The outcome's exit code is the client's: judge engine failures by inspect."""
+
+    def copy_in(self, container: str, target: str, tar: Path) -> None:
+        """A tar with numeric owners through ``cp -`` into a created container's volume."""
+
+    def logs(self, container: str, limit: int) -> bytes:
+        """The last ``limit`` bytes of the engine's log of a BUILD container."""
+
+    def remove(self, container: str) -> None:
+        """Force-remove with its anonymous volumes; idempotent; returns when the id is really gone."""
+
+    def list_labelled(self, label: str, value: str) -> tuple[str, ...]:
+        """Full ids of containers in any state that carry the label."""

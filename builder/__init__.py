@@ -1,0 +1,1 @@
+"""Building images, and the command line."""

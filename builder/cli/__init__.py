@@ -1,0 +1,1 @@
+"""The command line: the only reader of the environment, the clock and the process exit."""

@@ -1,0 +1,1 @@
+"""The vocabulary: pure values. No subprocess, socket, clock or environment."""
