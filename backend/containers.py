@@ -106,9 +106,9 @@ class PrivateBind:
 class ContainerPlan:
     """Everything about one container, before an engine hears of it.
 
-    Whatever the purpose: no capability added, never privileged, nothing published, ``--pull never``, log driver none
-    (BUILD alone keeps the engine's log, bounded, to tell why BuildKit ended). LAUNCH, DETECT and PROBE: all
-    capabilities dropped, no new privileges, read-only root, network none.
+    Whatever the purpose: no capability added, never privileged, nothing published, ``--pull never``, log
+    driver none (BUILD alone keeps the engine's log, bounded, to tell why BuildKit ended). LAUNCH, DETECT and
+    PROBE: all capabilities dropped, no new privileges, read-only root, network none.
     """
 
     purpose: Purpose

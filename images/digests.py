@@ -58,7 +58,7 @@ class Integrity:
 
     def __post_init__(self) -> None:
         size = _INTEGRITY_SIZES.get(self.algorithm)
-        if size is None or not re.fullmatch(r"[0-9a-f]{%d}" % (2 * size), self.hex):
+        if size is None or not re.fullmatch(rf"[0-9a-f]{{{2 * size}}}", self.hex):
             raise UsageError(f"not an integrity: {self.algorithm[:20]!r}, {self.hex[:140]!r}")
 
     def __str__(self) -> str:

@@ -1,4 +1,4 @@
-"""A JSON reader for untrusted bytes: no duplicate keys, no NaN, bounded in size and depth, never a traceback."""
+"""A JSON reader for untrusted bytes: no duplicate keys, no NaN, bounded size and depth, never a traceback."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import NoReturn, TypeAlias, Union
 
 from images.errors import BuilderError, UsageError
 
-JsonValue: TypeAlias = Union[None, bool, int, float, str, list["JsonValue"], dict[str, "JsonValue"]]  # noqa: UP007,UP040  (recursive alias)
+JsonValue: TypeAlias = Union[bool, int, float, str, list["JsonValue"], dict[str, "JsonValue"], None]  # noqa: UP007  (a recursive alias needs the call form)
 
 MAX_BYTES = 16 * 1024 * 1024
 MAX_DEPTH = 64

@@ -1,4 +1,4 @@
-"""The protocol that every engine dialect fulfils, and the scripted fake too: one contract suite holds them equal."""
+"""The protocol that every engine dialect fulfils, and the scripted fake too; one contract suite holds it."""
 
 from __future__ import annotations
 
@@ -51,13 +51,13 @@ class Engine(Protocol):
         deadline: float,
         stdout_path: Path | None = None,
     ) -> Outcome:
-        """Start and stay until it ends: ``start --attach --interactive``. ``stdin`` int = a file descriptor."""
+        """Start and stay until it ends: ``start --attach --interactive``. An int ``stdin``: a descriptor."""
 
     def start(self, container: str) -> None:
         """Start detached."""
 
     def attach_argv(self, container: str) -> tuple[tuple[str, ...], Mapping[str, str]]:
-        """argv and environment of ``start --attach --interactive``, for a supervisor that holds the pipe itself."""
+        """argv and environment of ``start --attach --interactive``, for a supervisor that holds the pipe."""
 
     def exec(
         self,
@@ -69,7 +69,7 @@ class Engine(Protocol):
         on_stderr: OnChunk | None = None,
         deadline: float = 60.0,
     ) -> Outcome:
-        """Run one command inside. The outcome's exit code is the client's: judge engine failures by inspect."""
+        """Run one command inside. The exit code is the client's: judge engine failures by inspect."""
 
     def copy_in(self, container: str, target: str, tar: Path) -> None:
         """A tar with numeric owners through ``cp -`` into a created container's volume."""
