@@ -2,61 +2,359 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from enum import StrEnum
+import contextlib
+import os
+import selectors
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Final, Self
 
+from backend.commands import Command, Ending, Hooks, OnChunk, Outcome, Sink
 
-class Ending(StrEnum):
-    """How a child ended. Outcomes, not exceptions."""
+__all__ = ["Child", "Command", "Ending", "Outcome", "run", "spawn"]
 
-    EXITED = "exited"
-    TIMED_OUT = "timed-out"
-    CANCELLED = "cancelled"
-    NOT_FOUND = "not-found"  # no such executable, or no such working directory
-    NOT_STARTED = "not-started"  # the kernel refused: arguments too long, no permission, no memory
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Command:
-    """One child: argv only, an explicit environment, a time limit in seconds, bounded capture in bytes."""
-
-    argv: tuple[str, ...]
-    environment: Mapping[str, str]
-    deadline: float
-    working_dir: Path = Path("/")
-    stdin: bytes | Path | int | None = None  # bytes, a file, an open descriptor, or nothing (/dev/null)
-    stdout_path: Path | None = None  # written there instead of captured
-    capture: int = 1 << 20  # most bytes kept of each pipe; the live callbacks see every chunk
-    grace: float = 5.0  # seconds between TERM and KILL on the group
-    pass_fds: tuple[int, ...] = field(default=())
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
-    """What came of a child. ``exit_code`` is negative for a signal, as in the standard library; None if never run."""
-
-    ending: Ending
-    exit_code: int | None
-    stdout: bytes = b""
-    stderr: bytes = b""
-    stdout_truncated: bool = False
-    stderr_truncated: bool = False
-    detail: str = ""
-
-    @property
-    def ok(self) -> bool:
-        """It ran and exited with 0."""
-        return self.ending is Ending.EXITED and self.exit_code == 0
+_CHUNK: Final = 1 << 16
+_TICK: Final = 0.1  # seconds between two looks at ``cancelled``
+_LEFTOVERS: Final = 0.5  # seconds that descendants in the group get once their leader has ended
+_UNKILLABLE: Final = 10.0  # seconds after KILL until a child stuck in the kernel is given up
 
 
 def run(
     command: Command,
     *,
-    on_stdout: Callable[[bytes], None] | None = None,
-    on_stderr: Callable[[bytes], None] | None = None,
+    on_stdout: OnChunk | None = None,
+    on_stderr: OnChunk | None = None,
     cancelled: Callable[[], bool] | None = None,
 ) -> Outcome:
-    """Run to the end: own session, both pipes drained at once, TERM then KILL on the whole group."""
-    raise NotImplementedError
+    """Run to the end: own session, both pipes drained at once, TERM then KILL on the whole group.
+
+    When the child ends, descendants left in its group are ended too, and a pipe that something outside the
+    group still holds is not waited for. An exception from a callback or from ``stdin`` ends the child and is
+    passed on.
+    """
+    with contextlib.ExitStack() as opened:
+        started = _start(command, opened, hold_stdin=False)
+        if isinstance(started, Outcome):
+            return started
+        hooks = Hooks(on_stdout=on_stdout, on_stderr=on_stderr, cancelled=cancelled)
+        return _Supervision(command, started, opened, hooks).to_the_end()
+
+
+def spawn(command: Command, *, on_stdout: OnChunk | None = None, on_stderr: OnChunk | None = None) -> Child:
+    """Start a long-lived child whose standard input is a pipe that we hold until :meth:`Child.close_stdin`.
+
+    ``command.stdin`` must be None. The pipe closes by itself when this process dies, however it dies: that is
+    what a tethered container watches. The callbacks run in the child's own thread.
+    """
+    return Child(command, on_stdout, on_stderr)
+
+
+class Child:
+    """A supervised child, with the same draining, limits and group kill as :func:`run`; a context manager."""
+
+    def __init__(self, command: Command, on_stdout: OnChunk | None, on_stderr: OnChunk | None) -> None:
+        if command.stdin is not None:
+            raise ValueError("a spawned child's standard input is our pipe")
+        self._stop = threading.Event()
+        self._outcome: Outcome | None = None
+        self._stdin = -1
+        self.pid: int | None = None
+        self._thread: threading.Thread | None = None
+        opened = contextlib.ExitStack()
+        started = _start(command, opened, hold_stdin=True)
+        if isinstance(started, Outcome):
+            opened.close()
+            self._outcome = started
+            return
+        self.pid = started.process.pid
+        self._stdin = started.held_stdin
+        hooks = Hooks(on_stdout=on_stdout, on_stderr=on_stderr, cancelled=self._stop.is_set)
+        supervision = _Supervision(command, started, opened, hooks)
+        # A daemon, so that a dying interpreter is not kept alive by the very child that watches it.
+        self._thread = threading.Thread(target=self._supervise, args=(supervision, opened), daemon=True)
+        self._thread.start()
+
+    def _supervise(self, supervision: _Supervision, opened: contextlib.ExitStack) -> None:
+        with opened:
+            self._outcome = supervision.to_the_end()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.end()
+
+    @property
+    def stdin(self) -> int:
+        """The write end of the child's standard input; -1 once closed. It is in blocking mode."""
+        return self._stdin
+
+    def close_stdin(self) -> None:
+        """Let the child see the end of its input."""
+        if self._stdin >= 0:
+            os.close(self._stdin)
+            self._stdin = -1
+
+    def wait(self, seconds: float) -> Outcome | None:
+        """The outcome, waiting at most that long; None while the child runs."""
+        if self._thread is not None:
+            self._thread.join(max(0.0, seconds))
+        return self._outcome
+
+    def end(self) -> Outcome:
+        """Close the input, then TERM, then KILL on the group; the outcome. Idempotent."""
+        self.close_stdin()
+        self._stop.set()
+        if self._thread is not None:
+            self._thread.join()
+        if self._outcome is None:  # a callback raised in the thread, which has ended the child
+            self._outcome = Outcome(ending=Ending.CANCELLED, exit_code=None, detail="a callback failed")
+        return self._outcome
+
+
+@dataclass(frozen=True, slots=True)
+class _Started:
+    process: subprocess.Popen[bytes]
+    feed: Iterator[bytes] | None
+    output: int | None  # descriptor of stdout_path
+    held_stdin: int
+
+
+def _start(command: Command, opened: contextlib.ExitStack, *, hold_stdin: bool) -> _Started | Outcome:
+    stdin, feed = _input(command, opened, hold_stdin=hold_stdin)
+    if isinstance(stdin, Outcome):
+        return stdin
+    output = None
+    try:
+        if command.stdout_path is not None:
+            flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
+            output = os.open(command.stdout_path, flags, 0o600)
+            opened.callback(os.close, output)
+        process = subprocess.Popen(
+            command.argv,
+            env=dict(command.environment),
+            cwd=command.working_dir,
+            stdin=stdin,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            bufsize=0,
+            start_new_session=True,
+            pass_fds=command.pass_fds,
+        )
+    except (OSError, ValueError) as refused:
+        return _not_started(command, refused)
+    held = -1
+    if hold_stdin and process.stdin is not None:
+        held = os.dup(process.stdin.fileno())
+        process.stdin.close()
+    return _Started(process, feed, output, held)
+
+
+def _input(
+    command: Command, opened: contextlib.ExitStack, *, hold_stdin: bool
+) -> tuple[int | Outcome, Iterator[bytes] | None]:
+    source = command.stdin
+    if hold_stdin:
+        return subprocess.PIPE, None
+    if isinstance(source, Path):
+        try:
+            return opened.enter_context(source.open("rb")).fileno(), None
+        except OSError as refused:
+            return _not_started(command, refused), None
+    if isinstance(source, int):
+        return source, None
+    if source is None:
+        return subprocess.DEVNULL, None
+    return subprocess.PIPE, iter((source,)) if isinstance(source, bytes) else source
+
+
+def _not_started(command: Command, refused: OSError | ValueError) -> Outcome:
+    """Names the executable or directory only: the other arguments are nobody's business in a log."""
+    if isinstance(refused, ValueError):
+        return Outcome(ending=Ending.NOT_STARTED, exit_code=None, detail="an argument holds a zero byte")
+    missing = isinstance(refused, FileNotFoundError | NotADirectoryError)
+    what = str(refused.filename or (command.argv[0] if command.argv else "nothing"))
+    ending = Ending.NOT_FOUND if missing else Ending.NOT_STARTED
+    return Outcome(ending=ending, exit_code=None, detail=f"{what}: {refused.strerror}")
+
+
+class _Supervision:
+    """One child from start to end: a loop over its pipes, its exit, the deadline and the shutdown ladder."""
+
+    def __init__(
+        self,
+        command: Command,
+        started: _Started,
+        opened: contextlib.ExitStack,
+        hooks: Hooks,
+    ) -> None:
+        self._command = command
+        self._process = started.process
+        self._cancelled = hooks.cancelled
+        self._selector = opened.enter_context(selectors.DefaultSelector())
+        self._ends_at = time.monotonic() + command.deadline
+        self._ending = Ending.EXITED
+        self._detail = ""
+        self._kill_at: float | None = None
+        self._give_up_at: float | None = None
+        self._leader_gone = False
+        self._feed = started.feed
+        self._pending = memoryview(b"")
+        self._stdout = Sink(command.capture, hooks.on_stdout, started.output)
+        self._stderr = Sink(command.capture, hooks.on_stderr, None)
+        self._open_pipes = 0
+        for pipe, sink in ((self._process.stdout, self._stdout), (self._process.stderr, self._stderr)):
+            if pipe is not None:
+                os.set_blocking(pipe.fileno(), False)
+                self._selector.register(pipe, selectors.EVENT_READ, sink)
+                self._open_pipes += 1
+        if self._process.stdin is not None and self._feed is not None:
+            os.set_blocking(self._process.stdin.fileno(), False)
+            self._selector.register(self._process.stdin, selectors.EVENT_WRITE)
+        self._exit_handle = _exit_handle(self._process.pid)
+        if self._exit_handle is not None:
+            opened.callback(os.close, self._exit_handle)
+            self._selector.register(self._exit_handle, selectors.EVENT_READ)
+
+    def to_the_end(self) -> Outcome:
+        try:
+            while not self._finished():
+                for key, _ in self._selector.select(self._patience()):
+                    if isinstance(key.data, Sink):
+                        self._read(key)
+                    elif key.fileobj is self._process.stdin:
+                        self._write()
+                self._step()
+        finally:
+            self._sweep()
+        return Outcome(
+            ending=self._ending,
+            exit_code=self._process.returncode,
+            stdout=self._stdout.kept,
+            stderr=self._stderr.kept,
+            stdout_truncated=self._stdout.truncated,
+            stderr_truncated=self._stderr.truncated,
+            detail=self._detail,
+        )
+
+    def _finished(self) -> bool:
+        if self._give_up_at is not None and time.monotonic() >= self._give_up_at:
+            return True
+        return self._leader_gone and self._open_pipes == 0
+
+    def _patience(self) -> float:
+        now = time.monotonic()
+        moments = [m for m in (self._kill_at, self._give_up_at) if m is not None]
+        if not moments:
+            moments.append(self._ends_at)
+        wait = max(0.0, min(moments) - now)
+        looks = self._cancelled is not None or self._exit_handle is None
+        return min(wait, _TICK if looks else 3600.0)
+
+    def _step(self) -> None:
+        """One rung of the ladder at most: notice the exit, begin to end the child, or kill it."""
+        now = time.monotonic()
+        if not self._leader_gone and self._leader_has_ended():
+            self._leader_gone = True
+            self._close_stdin()
+            if self._exit_handle is not None:  # it stays readable, and would make the loop busy
+                self._selector.unregister(self._exit_handle)
+            self._signal(signal.SIGTERM)  # leftovers of its group
+            soon = now + min(_LEFTOVERS, self._command.grace)
+            self._kill_at = soon if self._kill_at is None else min(self._kill_at, soon)
+        elif self._kill_at is None and self._give_up_at is None and not self._leader_gone:
+            self._begin_to_end(now)
+        if self._kill_at is not None and now >= self._kill_at:
+            self._kill_at = None
+            self._signal(signal.SIGKILL)
+            # A pipe held from outside the group is not waited for; an unkillable leader is, for a while.
+            self._give_up_at = now + (0.05 if self._leader_gone else _UNKILLABLE)
+
+    def _begin_to_end(self, now: float) -> None:
+        if self._stdout.total > self._command.stdout_limit and self._command.stdout_path is not None:
+            self._ending = Ending.OVERFLOWED
+            self._detail = f"more than {self._command.stdout_limit} bytes of output"
+        elif now >= self._ends_at:
+            self._ending = Ending.TIMED_OUT
+            self._detail = f"not done within {self._command.deadline:g} s"
+        elif self._cancelled is not None and self._cancelled():
+            self._ending = Ending.CANCELLED
+        else:
+            return
+        self._signal(signal.SIGTERM)
+        self._kill_at = now + self._command.grace
+
+    def _leader_has_ended(self) -> bool:
+        if not hasattr(os, "waitid"):
+            return self._process.poll() is not None
+        # Left as a zombie until the sweep, so that its group id cannot become somebody else's.
+        flags = os.WEXITED | os.WNOWAIT | os.WNOHANG
+        return os.waitid(os.P_PID, self._process.pid, flags) is not None
+
+    def _signal(self, number: signal.Signals) -> None:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._process.pid, number)
+
+    def _read(self, key: selectors.SelectorKey) -> None:
+        try:
+            chunk = os.read(key.fd, _CHUNK)
+        except BlockingIOError:
+            return
+        if chunk:
+            key.data.take(chunk)
+        else:
+            self._selector.unregister(key.fileobj)
+            self._open_pipes -= 1
+
+    def _write(self) -> None:
+        if not self._pending:
+            chunk = next(self._feed, None) if self._feed is not None else None
+            if chunk is None:
+                self._close_stdin()
+                return
+            self._pending = memoryview(chunk)
+        try:
+            if self._process.stdin is not None and self._pending:
+                self._pending = self._pending[os.write(self._process.stdin.fileno(), self._pending) :]
+        except BlockingIOError:
+            return
+        except BrokenPipeError:  # the child wants no more; its exit code says whether that is fine
+            self._close_stdin()
+
+    def _close_stdin(self) -> None:
+        if self._process.stdin is not None and not self._process.stdin.closed:
+            with contextlib.suppress(KeyError, ValueError):
+                self._selector.unregister(self._process.stdin)
+            self._process.stdin.close()
+
+    def _sweep(self) -> None:
+        """End what is left of the group, also when an exception left the loop, and reap the leader."""
+        if not self._leader_gone and self._give_up_at is None:
+            self._signal(signal.SIGTERM)
+            until = time.monotonic() + self._command.grace
+            while time.monotonic() < until and not self._leader_has_ended():
+                time.sleep(0.02)
+        self._signal(signal.SIGKILL)
+        self._close_stdin()
+        for pipe in (self._process.stdout, self._process.stderr):
+            if pipe is not None:
+                pipe.close()
+        try:
+            self._process.wait(_UNKILLABLE)
+        except subprocess.TimeoutExpired:
+            self._detail = f"process {self._process.pid} does not end even after KILL"
+
+
+def _exit_handle(pid: int) -> int | None:
+    """A descriptor that turns readable when the child ends; None where there is none (a tick notices)."""
+    if not hasattr(os, "pidfd_open"):
+        return None
+    try:
+        return os.pidfd_open(pid)
+    except OSError:
+        return None

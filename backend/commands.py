@@ -1,0 +1,100 @@
+"""What one child process is asked to do and what came of it: values and the bounded keeper of one pipe."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+
+OnChunk = Callable[[bytes], None]
+
+
+class Ending(StrEnum):
+    """How a child ended. Outcomes, not exceptions."""
+
+    EXITED = "exited"
+    TIMED_OUT = "timed-out"
+    CANCELLED = "cancelled"
+    OVERFLOWED = "overflowed"  # more on standard output than ``stdout_limit``
+    NOT_FOUND = "not-found"  # no such executable, or no such working directory
+    NOT_STARTED = "not-started"  # the kernel refused: arguments too long, no permission, no memory
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Command:
+    """One child: argv only, an explicit environment, a time limit in seconds, bounded capture in bytes.
+
+    ``stdin`` is bytes, a file, an open descriptor (it stays the caller's), an iterator of chunks that is
+    pulled as the child reads, or nothing (/dev/null). With ``stdout_path`` standard output goes to that
+    private file, at most ``stdout_limit`` bytes, and is not captured; the live callback sees it all the same.
+    """
+
+    argv: tuple[str, ...]
+    environment: Mapping[str, str]
+    deadline: float
+    working_dir: Path = Path("/")
+    stdin: bytes | Path | int | Iterator[bytes] | None = None
+    stdout_path: Path | None = None
+    stdout_limit: int = 1 << 34
+    capture: int = 1 << 20  # most bytes kept of each pipe, the first ones; the live callbacks see every chunk
+    grace: float = 5.0  # seconds between TERM and KILL on the group
+    pass_fds: tuple[int, ...] = field(default=())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What came of a child. ``exit_code`` is negative for a signal, and None if it never ran."""
+
+    ending: Ending
+    exit_code: int | None
+    stdout: bytes = b""
+    stderr: bytes = b""
+    stdout_truncated: bool = False
+    stderr_truncated: bool = False
+    detail: str = ""
+
+    @property
+    def ok(self) -> bool:
+        """It ran and exited with 0."""
+        return self.ending is Ending.EXITED and self.exit_code == 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hooks:
+    """What the caller sees and says while a child runs."""
+
+    on_stdout: OnChunk | None = None
+    on_stderr: OnChunk | None = None
+    cancelled: Callable[[], bool] | None = None
+
+
+class Sink:
+    """One pipe of a child: kept up to a limit, shown live, or written to a file."""
+
+    def __init__(self, limit: int, live: OnChunk | None, output: int | None) -> None:
+        self._limit = limit
+        self._live = live
+        self._output = output
+        self._kept = bytearray()
+        self.total = 0
+
+    def take(self, chunk: bytes) -> None:
+        self.total += len(chunk)
+        if self._output is not None:
+            rest = memoryview(chunk)
+            while rest:
+                rest = rest[os.write(self._output, rest) :]
+        else:
+            self._kept += chunk[: max(0, self._limit - len(self._kept))]
+        if self._live is not None:
+            self._live(chunk)
+
+    @property
+    def kept(self) -> bytes:
+        return bytes(self._kept)
+
+    @property
+    def truncated(self) -> bool:
+        return self._output is None and self.total > len(self._kept)
