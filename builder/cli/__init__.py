@@ -1,1 +1,104 @@
 """The command line: the only reader of the environment, the clock and the process exit."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import tempfile
+import traceback
+from pathlib import Path
+from types import FrameType
+
+from builder.cli.arguments import parse_arguments
+from builder.cli.invocation import Invocation, RunExit, make_invocation
+from builder.cli.reporter import ProgressStyle
+from builder.cli.verbs import perform
+from images.credentials import redact_text
+from images.errors import BuilderError, ExitCode, HostError, Interrupted, Terminated
+
+RESULT_SCHEMA = "https://agent-image-builder.example/result/v1"
+
+
+def main() -> None:
+    """Entry point of ``builder``: the one place that ends the process."""
+    sys.exit(main_inner(sys.argv[1:], dict(os.environ)))
+
+
+def main_inner(argv: list[str], environment: dict[str, str]) -> int:
+    """Run one command; returns the exit code. Tests call this."""
+    invocation = make_invocation(parse_arguments(argv), environment)
+    _scrub_environment(environment)
+    signal.signal(signal.SIGTERM, _terminated)
+    try:
+        if "PYTHON_ON_WHALES_DEBUG" in environment:
+            raise HostError(  # noqa: TRY301  (it must end like every other error)
+                "PYTHON_ON_WHALES_DEBUG is set; it prints the environment of every engine call",
+                hint="unset PYTHON_ON_WHALES_DEBUG",
+            )
+        result = perform(invocation)
+    except RunExit as ended:
+        return ended.code
+    except KeyboardInterrupt:
+        return _failed(invocation, Interrupted("interrupted; nothing was left half-done"))
+    except BuilderError as broken:
+        return _failed(invocation, broken)
+    except BrokenPipeError:
+        # The reader of our standard output went away; nothing more can be said to it.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return ExitCode.DONE
+    except Exception as bug:  # noqa: BLE001  (a bug: a redacted report instead of a traceback)
+        return _bug(invocation, bug)
+    if invocation.json_output and result.document is not None:
+        _print_json({"schema": RESULT_SCHEMA, "command": invocation.command, "ok": True, **result.document})
+    elif result.line:
+        print(result.line, flush=True)
+    return result.code
+
+
+def _failed(invocation: Invocation, broken: BuilderError) -> int:
+    code = ExitCode.RUN_FAILED if invocation.owns_exit_code else broken.code
+    if invocation.json_output:
+        error = {
+            "code": int(code),
+            "reason": broken.reason,
+            "what": redact_text(broken.what),
+            "where": redact_text(broken.where),
+            "hint": redact_text(broken.hint),
+        }
+        _print_json({"schema": RESULT_SCHEMA, "command": invocation.command, "ok": False, "error": error})
+    invocation.reporter.error(broken)
+    if invocation.owns_exit_code and invocation.reporter.style is not ProgressStyle.JSON:
+        invocation.reporter.warn(f"reason: {broken.reason} (exit {int(code)}: the command did not end by itself)")
+    return code
+
+
+def _bug(invocation: Invocation, bug: Exception) -> int:
+    """Write a redacted report and name it: an unexpected failure must not print what it held."""
+    text = redact_text("".join(traceback.format_exception(bug)))
+    handle, name = tempfile.mkstemp(prefix="builder-bug-", suffix=".txt")
+    with os.fdopen(handle, "w") as report:
+        report.write(text)
+    broken = BuilderError(
+        f"a bug in builder: {type(bug).__name__}; a redacted report was written",
+        where=str(Path(name)),
+        hint="please send this report with the command you typed",
+    )
+    return _failed(invocation, broken)
+
+
+def _terminated(_number: int, _frame: FrameType | None) -> None:
+    raise Terminated("terminated; nothing was left half-done")
+
+
+def _scrub_environment(environment: dict[str, str]) -> None:
+    """Keep only what children need: libraries below us hand the whole environment on."""
+    kept = {"PATH", "HOME", "LANG", "LC_ALL", "TZ", "TERM", "TMPDIR", "XDG_RUNTIME_DIR", "PYTHONPATH"}
+    for name in environment:
+        if name not in kept:
+            os.environ.pop(name, None)
+
+
+def _print_json(document: dict[str, object]) -> None:
+    print(json.dumps(document, sort_keys=True), flush=True)

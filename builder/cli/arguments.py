@@ -1,0 +1,166 @@
+"""The grammar of the command line; help that teaches, the seven verbs of the day first."""
+
+from __future__ import annotations
+
+import argparse
+from importlib.metadata import version
+from pathlib import Path
+from typing import NoReturn
+
+from images.errors import ExitCode
+
+_DESCRIPTION = """\
+Provable container images for coding agents, and a runtime that refuses anything unproved.
+
+every day:
+  init       write a first builder.toml, policy.toml and the role keys
+  lock       resolve every artifact that the image is made of
+  build      build, scan, detect and sign; prints the image's digest
+  verify     check an image offline; --attest signs the decision
+  run        launch a verified image, hardened and recorded
+  show       say what an image is and what proves it
+  doctor     say what this host can and cannot enforce
+
+now and then:
+  bootstrap  make the base, the build container and the resolver on a machine without a registry
+  scan       look at every byte of an image for credentials
+"""
+
+_EPILOG = "Where an image is asked for, give a digest (sha256:…) or a builder.toml; the default is the one here."
+
+
+class _Parser(argparse.ArgumentParser):
+    """argparse exits with 2 on its own, which is our code for usage; the message gets our form."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(ExitCode.USAGE, f"error: {message}\n\nhint: {self.prog} --help\n")
+
+
+def parse_arguments(argv: list[str]) -> argparse.Namespace:
+    """Parse; exits 2 with a hint on bad usage. In ``run``, everything after ``--`` is left alone."""
+    head, tail = _split(argv)
+    options = _parser().parse_args(head)
+    options.tail = tail
+    return options
+
+
+def _split(argv: list[str]) -> tuple[list[str], list[str] | None]:
+    if "--" in argv:
+        at = argv.index("--")
+        return argv[:at], argv[at + 1 :]
+    return argv, None
+
+
+def _parser() -> argparse.ArgumentParser:
+    everywhere = _common()
+    parser = _Parser(
+        prog="builder",
+        description=_DESCRIPTION,
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        parents=[],
+    )
+    parser.add_argument("--version", action="version", version=f"builder {version('agent-image-builder')}")
+    verbs = parser.add_subparsers(dest="command", required=True, metavar="COMMAND", parser_class=_Parser)
+
+    def verb(name: str, what: str) -> argparse.ArgumentParser:
+        return verbs.add_parser(name, help=argparse.SUPPRESS, description=what, parents=[everywhere])
+
+    _init(verb("init", "Write builder.toml here; policy.toml, settings.toml and three role keys elsewhere."))
+    _lock(verb("lock", "Resolve builder.toml to builder.lock: every artifact with its integrity."))
+    _build(verb("build", "Build the locked image, scan it, detect its agents, sign the evidence."))
+    _verify(verb("verify", "Check an image offline against policy and expectation, check by check."))
+    _run(verb("run", "Launch a verified image. The exit code is the command's own; 125 is a failure of ours."))
+    _show(verb("show", "Say what an image is, what is in it and which evidence exists."))
+    _doctor(verb("doctor", "Say what this host can enforce, and the remedy for what it cannot."))
+    _bootstrap(verb("bootstrap", "Make base, build container and resolver from pinned packages."))
+    _scan(verb("scan", "Scan any OCI layout, saved archive or image digest for credentials. Needs no engine."))
+    return parser
+
+
+def _common() -> argparse.ArgumentParser:
+    common = argparse.ArgumentParser(add_help=False)
+    common.add_argument("--state", type=Path, metavar="DIR", help="state root (default: the XDG state directory)")
+    common.add_argument("--config-dir", type=Path, metavar="DIR", help="where policy.toml, settings.toml, keys are")
+    common.add_argument("--engine", metavar="NAME", help="docker or podman (default: settings.toml, else found)")
+    common.add_argument("--json", action="store_true", help="print one JSON object, on failure too")
+    common.add_argument("--progress", choices=["auto", "plain", "json"], default="auto")
+    common.add_argument("--quiet", action="store_true", help="warnings and errors only")
+    common.add_argument("--verbose", action="store_true", help="every line of every step")
+    return common
+
+
+def _config_option(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--config", type=Path, metavar="FILE", default=Path("builder.toml"), help="default: builder.toml here"
+    )
+
+
+def _image_argument(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("image", nargs="?", metavar="IMAGE", help="digest or builder.toml (default: the one here)")
+
+
+def _proof_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--policy", type=Path, metavar="FILE", help="the trust policy (default: searched)")
+    parser.add_argument("--lock", type=Path, metavar="FILE", help="the lock that the image must be made of")
+
+
+def _key_options(parser: argparse.ArgumentParser, role: str) -> None:
+    parser.add_argument("--key", type=Path, metavar="FILE", help=f"the {role} key (default: beside policy.toml)")
+    parser.add_argument("--passphrase-fd", type=int, metavar="N", help="read the key's passphrase from descriptor N")
+    parser.add_argument("--passphrase-file", type=Path, metavar="FILE", help="read it from a 0600 file")
+
+
+def _init(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("directory", nargs="?", type=Path, default=Path(), help="where builder.toml goes")
+    parser.add_argument("--base", metavar="NAME@sha256:…", help="base image (default: what bootstrap made)")
+    parser.add_argument("--passphrase-fd", type=int, metavar="N", help="encrypt the keys with what descriptor N says")
+    parser.add_argument("--passphrase-file", type=Path, metavar="FILE", help="encrypt them with a 0600 file's line")
+    parser.add_argument(
+        "--unencrypted-keys", action="store_true", help="keys without a passphrase; for throw-away state"
+    )
+
+
+def _lock(parser: argparse.ArgumentParser) -> None:
+    _config_option(parser)
+    parser.add_argument("--check", action="store_true", help="resolve nothing; say whether the lock is fresh")
+
+
+def _build(parser: argparse.ArgumentParser) -> None:
+    _config_option(parser)
+    parser.add_argument("--no-cache", action="store_true", help="build again although the key is known")
+    _key_options(parser, "builder")
+
+
+def _verify(parser: argparse.ArgumentParser) -> None:
+    _image_argument(parser)
+    _proof_options(parser)
+    parser.add_argument("--attest", action="store_true", help="sign the decision with the verifier key")
+    _key_options(parser, "verifier")
+
+
+def _run(parser: argparse.ArgumentParser) -> None:
+    parser.usage = "builder run [IMAGE] [--agent NAME] [options] [-- COMMAND…]"
+    _image_argument(parser)
+    parser.add_argument("--agent", metavar="NAME", help="run this CLI's launcher; what follows -- are its arguments")
+    parser.add_argument("--deadline", metavar="TIME", help="longest run, as 90s, 30m or 2h (default: builder.toml)")
+    parser.add_argument("--dry-run", action="store_true", help="print the plan and launch nothing")
+    _proof_options(parser)
+    _key_options(parser, "launcher")
+
+
+def _show(parser: argparse.ArgumentParser) -> None:
+    _image_argument(parser)
+
+
+def _doctor(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--fresh", action="store_true", help="probe again, whatever the cache says")
+
+
+def _bootstrap(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--refresh", action="store_true", help="resolve the packages again; write a reviewable diff")
+
+
+def _scan(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("target", metavar="PATH|DIGEST", help="OCI layout, saved archive, or a digest in the state")
+    parser.add_argument("--strict", action="store_true", help="members that were not opened make it exit 6")

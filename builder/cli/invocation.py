@@ -1,0 +1,88 @@
+"""One invocation: parsed arguments, where the operator's files are, the clock, and the reporter."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+
+from builder.cli.reporter import ProgressStyle, Reporter
+from images.errors import ExitCode
+
+APPLICATION = "agent-image-builder"
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What a command leaves for standard output: one line for people's pipes, or one JSON document."""
+
+    line: str = ""
+    document: dict[str, object] | None = None
+    code: int = ExitCode.DONE
+
+
+class RunExit(Exception):  # noqa: N818  (not an error: the command's own exit code)
+    """``run`` ended with the exit code of the command inside."""
+
+    def __init__(self, code: int) -> None:
+        super().__init__(code)
+        self.code = code
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Invocation:
+    """Everything a command may know about the outside. ``environment`` is the one we were started with."""
+
+    command: str
+    options: argparse.Namespace
+    environment: Mapping[str, str] = field(repr=False)
+    reporter: Reporter
+    state_root: Path
+    config_dir: Path
+    working_dir: Path
+    json_output: bool
+
+    @property
+    def owns_exit_code(self) -> bool:
+        """In ``run`` every failure of ours is 125: other codes belong to the command inside."""
+        return self.command == "run" and not getattr(self.options, "dry_run", False)
+
+    def now(self) -> datetime:
+        """The wall clock, in UTC."""
+        return datetime.now(UTC)
+
+
+def make_invocation(options: argparse.Namespace, environment: Mapping[str, str]) -> Invocation:
+    """Resolve the places of the XDG base directory specification, ``--state`` and ``--config-dir``."""
+    home = Path(environment.get("HOME") or "/")
+    state = options.state or _xdg(environment, "XDG_STATE_HOME", home / ".local/state") / APPLICATION
+    config = options.config_dir or _xdg(environment, "XDG_CONFIG_HOME", home / ".config") / APPLICATION
+    style = ProgressStyle(options.progress)
+    terminal = sys.stderr.isatty()
+    reporter = Reporter(
+        style=style,
+        quiet=options.quiet,
+        verbose=options.verbose,
+        color=terminal and "NO_COLOR" not in environment,
+        live=terminal and style is ProgressStyle.AUTO and not options.verbose,
+    )
+    return Invocation(
+        command=options.command,
+        options=options,
+        environment=dict(environment),
+        reporter=reporter,
+        state_root=Path(os.path.abspath(state)),
+        config_dir=Path(os.path.abspath(config)),
+        working_dir=Path.cwd(),
+        json_output=options.json,
+    )
+
+
+def _xdg(environment: Mapping[str, str], name: str, otherwise: Path) -> Path:
+    """The specification says that a relative path in these variables is to be ignored."""
+    value = environment.get(name, "")
+    return Path(value) if value.startswith("/") else otherwise

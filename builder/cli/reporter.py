@@ -1,0 +1,114 @@
+"""What people see on standard error: steps, warnings, errors; as a bar, plain lines or JSON lines."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TextIO
+
+from images.credentials import redact_text
+from images.errors import BuilderError
+
+
+class ProgressStyle(StrEnum):
+    """``--progress``: AUTO is a live line on a terminal and plain lines elsewhere."""
+
+    AUTO = "auto"
+    PLAIN = "plain"
+    JSON = "json"
+
+
+@dataclass(slots=True)
+class Reporter:
+    """Writes to one stream (standard error). Standard output is never touched: it carries data only."""
+
+    stream: TextIO = field(default_factory=lambda: sys.stderr)
+    style: ProgressStyle = ProgressStyle.PLAIN
+    quiet: bool = False
+    verbose: bool = False
+    color: bool = False
+    live: bool = False
+    _started: float = field(default_factory=time.monotonic)
+
+    def say(self, text: str) -> None:
+        """One line for people."""
+        if not self.quiet:
+            self._line("say", text)
+
+    def detail(self, text: str) -> None:
+        """One line that only ``--verbose`` shows."""
+        if self.verbose:
+            self._line("detail", text)
+
+    def warn(self, text: str) -> None:
+        """Shown even with ``--quiet``."""
+        self._line("warning", text, paint="33")
+
+    def error(self, broken: BuilderError) -> None:
+        """``error: …``, a blank line, ``hint: …``."""
+        self._line("error", str(broken), paint="31")
+        if broken.hint:
+            if self.style is not ProgressStyle.JSON:
+                print(file=self.stream)
+            self._line("hint", broken.hint, paint="36")
+
+    @contextmanager
+    def step(self, title: str) -> Iterator[Progress]:
+        """A step that may take over a second: says when it starts, how far it is, and how long it took."""
+        progress = Progress(self, title)
+        began = time.monotonic()
+        self.say(f"{title} …")
+        yield progress
+        progress.clear()
+        took = time.monotonic() - began
+        if took >= 1.0:
+            self.say(f"{title}: done in {took:.1f} s")
+
+    def _line(self, kind: str, text: str, paint: str = "") -> None:
+        text = redact_text(text)
+        if self.style is ProgressStyle.JSON:
+            elapsed = round(time.monotonic() - self._started, 3)
+            print(json.dumps({"kind": kind, "text": text, "elapsed": elapsed}), file=self.stream, flush=True)
+            return
+        label = "" if kind in ("say", "detail") else f"{kind}: "
+        if label and self.color:
+            label = f"\x1b[{paint}m{label}\x1b[0m"
+        print(f"{label}{text}", file=self.stream, flush=True)
+
+
+@dataclass(slots=True)
+class Progress:
+    """How far one step is. Live lines on a terminal; elsewhere at most one line in ten seconds."""
+
+    reporter: Reporter
+    title: str
+    _last: float = field(default_factory=time.monotonic)
+    _shown: bool = False
+
+    def update(self, text: str) -> None:
+        """The newest state of the step, one line."""
+        reporter = self.reporter
+        if reporter.quiet:
+            return
+        now = time.monotonic()
+        if reporter.live:
+            if now - self._last >= 0.1:
+                self._last = now
+                self._shown = True
+                reporter.stream.write(f"\r\x1b[K  {redact_text(text)[:100]}")
+                reporter.stream.flush()
+        elif reporter.verbose or now - self._last >= 10.0:
+            self._last = now
+            reporter.say(f"  {text[:300]}")
+
+    def clear(self) -> None:
+        """Take the live line away."""
+        if self._shown:
+            self.reporter.stream.write("\r\x1b[K")
+            self.reporter.stream.flush()
+            self._shown = False

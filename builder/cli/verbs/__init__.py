@@ -1,0 +1,20 @@
+"""One module per verb; each has ``run(invocation) -> Result``. Imported when used: start-up stays short."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Protocol, cast
+
+from builder.cli.invocation import Invocation, Result
+
+VERBS = ("init", "lock", "build", "verify", "run", "show", "doctor", "bootstrap", "scan")
+
+
+class _Verb(Protocol):
+    def run(self, invocation: Invocation) -> Result: ...
+
+
+def perform(invocation: Invocation) -> Result:
+    """Run the verb that the command line named."""
+    module = cast(_Verb, import_module(f"{__name__}.{invocation.command}_verb"))
+    return module.run(invocation)

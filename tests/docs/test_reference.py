@@ -1,0 +1,25 @@
+"""Reference pages say what the program says."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from images.errors import ExitCode, LaunchReason, NetworkReason
+
+REFERENCE = Path(__file__).resolve().parents[2] / "docs" / "reference"
+
+
+def test_exit_codes() -> None:
+    rows = re.findall(r"^\| (\d+) \| (\w+) \|", (REFERENCE / "exit-codes.md").read_text(), re.MULTILINE)
+    assert [(int(code), name) for code, name in rows] == [(int(c), c.name.lower()) for c in ExitCode]
+
+
+def test_network_reasons() -> None:
+    text = (REFERENCE / "exit-codes.md").read_text()
+    assert all(f"`{reason.value}`" in text for reason in NetworkReason)
+
+
+def test_launch_refusals() -> None:
+    rows = re.findall(r"^\| `([a-z-]+)` \|", (REFERENCE / "launch-refusals.md").read_text(), re.MULTILINE)
+    assert sorted(rows) == sorted(reason.value for reason in LaunchReason)
