@@ -1,0 +1,193 @@
+"""Write into an OCI image layout: blobs, manifests, imports and one-image exports, whole or absent."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO, Final
+
+from images.digests import Digest
+from images.errors import StateError, VerifyFailed
+from images.oci import MAX_DESCRIPTORS, MEDIA_INDEX, MEDIA_MANIFEST, Descriptor, OciImage, Platform
+from images.strictjson import JsonValue
+from provenance.layout import LAYOUT_VERSION, blob_path, open_blob, open_image, read_index, read_manifest
+
+Annotations = tuple[tuple[str, str], ...]
+_CHUNK: Final = 1 << 20
+
+
+def init_layout(path: Path) -> None:
+    """Make an empty layout, or do nothing when ``path`` is one already."""
+    with _state_errors(path):
+        (path / "blobs" / "sha256").mkdir(parents=True, exist_ok=True)
+    if not (path / "oci-layout").exists():
+        with locked(path):
+            if not (path / "index.json").exists():
+                _write_index(path, ())
+            replace_file(path / "oci-layout", json.dumps({"imageLayoutVersion": LAYOUT_VERSION}).encode())
+    read_index(path)
+
+
+def write_blob(
+    layout: Path, source: bytes | BinaryIO, media_type: str, *, expected: Digest | None = None
+) -> Descriptor:
+    """Store bytes under their digest (temporary name, fsync, rename). ``expected``: refuse any other digest.
+
+    Raises VerifyFailed for another digest and StateError when the disk does not take it; leaves nothing.
+    """
+    folder = layout / "blobs" / "sha256"
+    with _state_errors(layout), _temporary(folder) as (file, temporary):
+        digest, size = _pour(source, file)
+        if expected is not None and digest != expected:
+            raise VerifyFailed(f"the bytes hash to {digest}", where=str(expected))
+        _settle(file, temporary, folder / digest.hex)
+    return Descriptor(media_type=media_type, digest=digest, size=size)
+
+
+def add_manifest(
+    layout: Path,
+    raw: bytes,
+    *,
+    media_type: str = MEDIA_MANIFEST,
+    annotations: Annotations = (),
+    artifact_type: str = "",
+    platform: Platform | None = None,
+) -> Descriptor:
+    """Store a manifest (or index) and name it in ``index.json``; the blobs it names must be there already."""
+    blob = write_blob(layout, raw, media_type)
+    entry = Descriptor(
+        media_type=media_type,
+        digest=blob.digest,
+        size=blob.size,
+        annotations=tuple(sorted(annotations)),
+        platform=platform,
+        artifact_type=artifact_type,
+    )
+    with locked(layout):
+        others = tuple(one for one in read_index(layout).manifests if one.digest != entry.digest)
+        if len(others) >= MAX_DESCRIPTORS:
+            raise StateError(f"the layout names {len(others)} manifests, the most it can", where=str(layout))
+        _write_index(layout, (*others, entry))
+    return entry
+
+
+def import_image(source: Path, digest: Digest, into: Path, platform: Platform | None = None) -> OciImage:
+    """Copy one image from a foreign layout, re-hash the copy, and only then name it in ``index.json``.
+
+    Copied, never linked: the owner of ``source`` could change a shared file afterwards.
+    """
+    foreign = open_image(source, digest, platform)
+    for blob in (*foreign.manifest.layers, foreign.manifest.config):
+        with open_blob(source, blob) as file:
+            write_blob(into, file, blob.media_type, expected=blob.digest)
+    add_manifest(
+        into, foreign.manifest.raw, media_type=foreign.manifest.media_type, platform=foreign.platform
+    )
+    return open_image(into, foreign.digest)
+
+
+def export_single(layout: Path, digest: Digest, into: Path, *, annotations: Annotations = ()) -> Descriptor:
+    """A private layout ``into`` (new or empty) with this image alone, blobs hard-linked where they can be.
+
+    ``annotations`` go on its one entry in ``index.json``, where engines look for a name. The manifest is
+    re-hashed, the blobs are not: who loads the result compares the id that the engine computed.
+    """
+    manifest = read_manifest(layout, digest)
+    with _state_errors(into):
+        if into.is_dir() and any(into.iterdir()):
+            raise StateError("not empty", where=str(into))
+        init_layout(into)
+        for blob in {one.digest for one in (*manifest.layers, manifest.config)}:
+            _link_or_copy(blob_path(layout, blob), blob_path(into, blob))
+    return add_manifest(into, manifest.raw, media_type=manifest.media_type, annotations=annotations)
+
+
+@contextmanager
+def locked(layout: Path) -> Iterator[None]:
+    """Hold the layout's lock: on its directory (no file of ours lies in it); freed with the process."""
+    try:
+        import fcntl  # noqa: PLC0415  (absent where layouts are only read)
+    except ImportError:
+        raise StateError(
+            "writing a layout needs file locks, which this system lacks", where=str(layout)
+        ) from None
+    with _state_errors(layout):
+        handle = os.open(layout, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
+
+
+def replace_file(path: Path, data: bytes, mode: int = 0o644) -> None:
+    """Write a file whole or not at all: temporary name in its folder, fsync, rename. Raises StateError."""
+    with _state_errors(path), _temporary(path.parent) as (file, temporary):
+        file.write(data)
+        _settle(file, temporary, path, mode)
+
+
+def _write_index(layout: Path, manifests: tuple[Descriptor, ...]) -> None:
+    listed: list[JsonValue] = [entry.to_json() for entry in manifests]
+    document: dict[str, JsonValue] = {"schemaVersion": 2, "mediaType": MEDIA_INDEX, "manifests": listed}
+    replace_file(layout / "index.json", json.dumps(document, separators=(",", ":")).encode())
+
+
+def _pour(source: bytes | BinaryIO, file: BinaryIO) -> tuple[Digest, int]:
+    if isinstance(source, bytes):
+        file.write(source)
+        return Digest.of(source), len(source)
+    found, size = hashlib.sha256(), 0
+    while chunk := source.read(_CHUNK):
+        found.update(chunk)
+        size += len(chunk)
+        file.write(chunk)
+    return Digest.from_hex(found.hexdigest()), size
+
+
+@contextmanager
+def _temporary(folder: Path) -> Iterator[tuple[BinaryIO, Path]]:
+    """A file under a temporary name that is gone afterwards unless it was renamed."""
+    handle, name = tempfile.mkstemp(prefix=".new-", dir=folder)
+    temporary = Path(name)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            yield file, temporary
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _settle(file: BinaryIO, temporary: Path, path: Path, mode: int = 0o644) -> None:
+    """Give the temporary file its name; on disk before it has it, and the name on disk too."""
+    file.flush()
+    os.fchmod(file.fileno(), mode)
+    os.fsync(file.fileno())
+    temporary.replace(path)
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def _link_or_copy(source: Path, target: Path) -> None:
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copyfile(source, target)
+
+
+@contextmanager
+def _state_errors(where: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as broken:
+        raise StateError(
+            f"cannot be written: {broken.strerror or broken}", where=str(where), hint="builder doctor"
+        ) from None
