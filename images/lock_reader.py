@@ -1,0 +1,312 @@
+"""From parsed JSON to a Lock: closed keys, bounded values, each error with its dotted path; then the laws."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Final, NoReturn, TypeVar
+
+from images.config import AgentName, UserAccount, check_version
+from images.digests import Digest, Integrity
+from images.errors import BuilderError, UsageError
+from images.lock import (
+    SCHEMA,
+    AgentLock,
+    Artifact,
+    ArtifactKind,
+    Authentication,
+    BaseImage,
+    BaseLock,
+    Bundled,
+    InstallScript,
+    Lock,
+    Recipe,
+    ScriptEvent,
+    ToolImages,
+    Tree,
+    TreeEntry,
+)
+from images.lock_laws import broken_law
+from images.oci import LAYER_TYPES, MAX_LAYERS, Descriptor, Platform
+
+if TYPE_CHECKING:
+    from images.strictjson import JsonValue
+
+_Choice = TypeVar("_Choice", bound=StrEnum)
+
+MAX_ARTIFACTS: Final = 20_000
+MAX_ARTIFACT_BYTES: Final = 4 << 30
+MAX_COMMAND: Final = 8192
+HINT: Final = "restore it from version control, or run: builder lock"
+
+_NPM_PART: Final = r"[A-Za-z0-9_~][A-Za-z0-9._~-]{0,213}"  # old packages have upper case letters
+_NPM_NAME: Final = rf"(?:@{_NPM_PART}/)?{_NPM_PART}"
+NPM_NAME: Final = re.compile(_NPM_NAME, re.ASCII)
+TREE_PATH: Final = re.compile(rf"node_modules/{_NPM_NAME}(?:/node_modules/{_NPM_NAME})*", re.ASCII)
+COMMAND_NAME: Final = re.compile(r"[A-Za-z0-9_@][A-Za-z0-9._@+-]{0,99}", re.ASCII)
+BIN_FILE: Final = re.compile(
+    r"(?!.*(?:^|/)\.{1,2}(?:/|$))[A-Za-z0-9._@+][A-Za-z0-9._@+ -]*(?:/[A-Za-z0-9._@+ -]+)*", re.ASCII
+)
+ALIAS: Final = re.compile(r"[a-z][a-z0-9-]{0,30}", re.ASCII)
+_USER: Final = re.compile(r"[a-z_][a-z0-9_-]{0,30}", re.ASCII)
+_BASE_NAME: Final = re.compile(r"[a-z0-9][a-z0-9._:/-]{0,299}", re.ASCII)
+_TAG: Final = re.compile(r"(?:[A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?", re.ASCII)
+_PARENT: Final = re.compile(r"[\x21-\x7e]{1,400}")
+_PLAIN_VERSION: Final = re.compile(r"v?[0-9][0-9A-Za-z.+-]{0,63}", re.ASCII)
+
+
+def read_lock(document: dict[str, JsonValue], where: str, error: type[BuilderError]) -> Lock:
+    """A lock that holds every law, or ``error`` naming the place."""
+    lock = _lock(_Place(document, "", where, error))
+    if (problem := broken_law(lock)) is not None:
+        raise error(problem, where=where, hint=HINT)
+    return lock
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """A value and where it stands."""
+
+    value: JsonValue
+    path: str
+    where: str
+    error: type[BuilderError]
+
+    def fail(self, expected: str) -> NoReturn:
+        raise self.error(f"{self.path or 'the top'}: expected {expected}", where=self.where, hint=HINT)
+
+    def fields(self, *names: str, optional: tuple[str, ...] = ()) -> dict[str, _Place]:
+        """Exactly these keys."""
+        if not isinstance(self.value, dict):
+            self.fail("an object")
+        for name in names:
+            if name not in self.value:
+                self.fail(f"the key {name}")
+        for name in self.value:
+            if name not in names and name not in optional:
+                self.fail(f"no key {name[:60]!r}")
+        return self._below(self.value)
+
+    def map(self, most: int) -> dict[str, _Place]:
+        if not isinstance(self.value, dict) or len(self.value) > most:
+            self.fail(f"an object of at most {most} keys")
+        return self._below(self.value)
+
+    def list(self, most: int) -> tuple[_Place, ...]:
+        if not isinstance(self.value, list) or len(self.value) > most:
+            self.fail(f"a list of at most {most}")
+        return tuple(
+            _Place(item, f"{self.path}[{n}]", self.where, self.error) for n, item in enumerate(self.value)
+        )
+
+    def text(self, pattern: re.Pattern[str], expected: str) -> str:
+        if not isinstance(self.value, str) or not pattern.fullmatch(self.value):
+            self.fail(expected)
+        return self.value
+
+    def choice(self, choices: type[_Choice]) -> _Choice:
+        if not isinstance(self.value, str) or self.value not in set(choices):
+            self.fail("one of " + ", ".join(choices))
+        return choices(self.value)
+
+    def integer(self, least: int, most: int) -> int:
+        if not isinstance(self.value, int) or isinstance(self.value, bool):
+            self.fail("a whole number")
+        if not least <= self.value <= most:
+            self.fail(f"a number from {least} to {most}")
+        return self.value
+
+    def boolean(self) -> bool:
+        if not isinstance(self.value, bool):
+            self.fail("true or false")
+        return self.value
+
+    def digest(self) -> Digest:
+        try:
+            return Digest(self.value if isinstance(self.value, str) else "")
+        except UsageError:
+            self.fail("sha256: and 64 lowercase hexadecimal digits")
+
+    def _below(self, value: dict[str, JsonValue]) -> dict[str, _Place]:
+        dot = f"{self.path}." if self.path else ""
+        return {
+            name: _Place(item, f"{dot}{name[:120]}", self.where, self.error) for name, item in value.items()
+        }
+
+
+def _lock(top: _Place) -> Lock:
+    names = ("agents", "artifacts", "base", "config", "install_scripts", "node", "platforms", "recipe")
+    schema = top.value.get("schema") if isinstance(top.value, dict) else None
+    if schema != SCHEMA or isinstance(schema, bool):
+        top.fail(f"schema {SCHEMA}")
+    found = top.fields(*names, "schema", "tools", "user")
+    tools = found["tools"].fields("resolver", "build_container")
+    user = found["user"].fields("name", "uid", "gid")
+    return Lock(
+        config=found["config"].digest(),
+        recipe=_recipe(found["recipe"]),
+        tools=ToolImages(tools["resolver"].digest(), tools["build_container"].digest()),
+        user=UserAccount(
+            user["name"].text(_USER, "a user name"),
+            user["uid"].integer(1, 60000),
+            user["gid"].integer(1, 60000),
+        ),
+        platforms=tuple(_platform(item, item.value) for item in found["platforms"].list(16)),
+        base=_base(found["base"]),
+        node_version=_version(found["node"].fields("version")["version"]),
+        install_scripts=tuple(
+            item.text(NPM_NAME, "an npm package name") for item in found["install_scripts"].list(100)
+        ),
+        agents=tuple(_agent(name, place) for name, place in found["agents"].map(16).items()),
+        artifacts=tuple(_artifact(item) for item in found["artifacts"].list(MAX_ARTIFACTS)),
+    )
+
+
+def _recipe(place: _Place) -> Recipe:
+    found = place.fields("template", "renderer", "buildkit", "epoch", "compression")
+    compression = found["compression"].fields("algorithm", "level")
+    return Recipe(
+        template=found["template"].digest(),
+        renderer=found["renderer"].integer(1, 1_000_000),
+        buildkit=found["buildkit"].text(_PLAIN_VERSION, "a version"),
+        epoch=found["epoch"].integer(0, 1 << 32),
+        compression=compression["algorithm"].text(re.compile("zstd"), "zstd"),
+        level=compression["level"].integer(1, 22),
+    )
+
+
+def _base(place: _Place) -> BaseLock:
+    found = place.fields("name", "tag", "pinned", "requested", "index", "images")
+    return BaseLock(
+        name=found["name"].text(_BASE_NAME, "an image name"),
+        tag=found["tag"].text(_TAG, "a tag or nothing"),
+        pinned=found["pinned"].boolean(),
+        requested=found["requested"].digest(),
+        index=None if found["index"].value is None else found["index"].digest(),
+        images=tuple(_base_image(name, item) for name, item in found["images"].map(16).items()),
+    )
+
+
+def _base_image(platform: str, place: _Place) -> BaseImage:
+    found = place.fields("manifest", "config", "layers", "diff_ids")
+    return BaseImage(
+        platform=_platform(place, platform),
+        manifest=found["manifest"].digest(),
+        config=found["config"].digest(),
+        layers=tuple(_layer(item) for item in found["layers"].list(MAX_LAYERS)),
+        diff_ids=tuple(item.digest() for item in found["diff_ids"].list(MAX_LAYERS)),
+    )
+
+
+def _layer(place: _Place) -> Descriptor:
+    found = place.fields("mediaType", "digest", "size")
+    media_type = found["mediaType"].value
+    if not isinstance(media_type, str) or media_type not in LAYER_TYPES:
+        found["mediaType"].fail("the media type of a layer")
+    return Descriptor(media_type, found["digest"].digest(), found["size"].integer(0, 1 << 40))
+
+
+def _agent(name: str, place: _Place) -> AgentLock:
+    found = place.fields("package", "version", "trees")
+    if name not in set(AgentName):
+        place.fail("the name of an agent")
+    return AgentLock(
+        name=AgentName(name),
+        package=found["package"].text(NPM_NAME, "an npm package name"),
+        version=_version(found["version"]),
+        trees=tuple(_tree(platform, item) for platform, item in found["trees"].map(16).items()),
+    )
+
+
+def _tree(platform: str, place: _Place) -> Tree:
+    found = place.fields("packages", "bundled")
+    entries = []
+    for path, item in found["packages"].map(MAX_ARTIFACTS).items():
+        entries.append(TreeEntry(_tree_path(path, item), item.text(_PARENT, "the id of an artifact")))
+    bundled = []
+    for path, item in found["bundled"].map(MAX_ARTIFACTS).items():
+        bundled.append(Bundled(_tree_path(path, item), _version(item)))
+    return Tree(_platform(place, platform), tuple(entries), tuple(bundled))
+
+
+def _tree_path(path: str, place: _Place) -> str:
+    if len(path) > 1000 or not TREE_PATH.fullmatch(path):
+        place.fail("a path of the form node_modules/NAME/node_modules/NAME")
+    return path
+
+
+def _artifact(place: _Place) -> Artifact:
+    names = ("kind", "name", "version", "integrity", "size", "platforms", "parents")
+    found = place.fields(*names, "registry", "authenticated", optional=("bins", "scripts"))
+    scripts, run = _scripts(found["scripts"]) if "scripts" in found else ((), False)
+    bins = tuple(
+        (_command_name(name, item), item.text(BIN_FILE, "a file below the package"))
+        for name, item in (found["bins"].map(1000).items() if "bins" in found else ())
+    )
+    return Artifact(
+        kind=found["kind"].choice(ArtifactKind),
+        name=found["name"].text(NPM_NAME, "an npm package name"),
+        version=_version(found["version"]),
+        integrity=_integrity(found["integrity"]),
+        size=found["size"].integer(1, MAX_ARTIFACT_BYTES),
+        platforms=tuple(_platform(item, item.value) for item in found["platforms"].list(16)),
+        parents=tuple(
+            item.text(_PARENT, "the id of an artifact") for item in found["parents"].list(MAX_ARTIFACTS)
+        ),
+        bins=bins,
+        scripts=scripts,
+        scripts_run=run,
+        registry=found["registry"].text(ALIAS, "a registry alias"),
+        authenticated=found["authenticated"].choice(Authentication),
+    )
+
+
+def _scripts(place: _Place) -> tuple[tuple[InstallScript, ...], bool]:
+    found = place.fields("run", "commands")
+    scripts = []
+    for event, item in found["commands"].map(len(ScriptEvent)).items():
+        if event not in set(ScriptEvent):
+            item.fail("one of " + ", ".join(ScriptEvent))
+        parts = item.fields("command", "sha256")
+        command = parts["command"].value
+        if not isinstance(command, str) or not 0 < len(command) <= MAX_COMMAND or _has_control(command):
+            parts["command"].fail(f"a command of at most {MAX_COMMAND} characters")
+        script = InstallScript(ScriptEvent(event), command)
+        if parts["sha256"].value != script.digest.hex:
+            parts["sha256"].fail("the SHA-256 of the command")
+        scripts.append(script)
+    return tuple(scripts), found["run"].boolean()
+
+
+def _has_control(text: str) -> bool:
+    return any(ord(char) < 32 or ord(char) == 127 for char in text)
+
+
+def _command_name(name: str, place: _Place) -> str:
+    if not COMMAND_NAME.fullmatch(name):
+        place.fail("a plain command name")
+    return name
+
+
+def _version(place: _Place) -> str:
+    if isinstance(place.value, str):
+        try:
+            return check_version(place.value)
+        except ValueError:
+            pass
+    place.fail("an exact version")
+
+
+def _integrity(place: _Place) -> Integrity:
+    try:
+        return Integrity.parse(place.value if isinstance(place.value, str) else "")
+    except UsageError:
+        place.fail("sha512: or sha256: and lowercase hexadecimal digits")
+
+
+def _platform(place: _Place, text: JsonValue) -> Platform:
+    try:
+        return Platform.parse(text if isinstance(text, str) else "")
+    except UsageError:
+        place.fail("a platform such as linux/amd64")

@@ -1,0 +1,133 @@
+"""builder.lock as bytes: the one canonical form, and the strict reader that accepts nothing else."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Final
+
+from images.digests import Digest
+from images.errors import BuilderError, UsageError
+from images.lock import SCHEMA, AgentLock, Artifact, BaseImage, BaseLock, Lock, Tree
+from images.lock_reader import read_lock
+from images.strictjson import read_object
+
+if TYPE_CHECKING:
+    from images.strictjson import JsonValue
+
+MAX_LOCK_BYTES: Final = 16 * 1024 * 1024
+LOCK_NAME: Final = "builder.lock"
+
+
+def lock_bytes(lock: Lock) -> bytes:
+    """The one form of a lock: keys sorted, one value a line, one space per level, UTF-8, newline at the end.
+
+    Without its white space this is RFC 8785. Its lists are sorted too, so that a diff shows what changed.
+    """
+    return (json.dumps(_document(lock), sort_keys=True, indent=1, ensure_ascii=False) + "\n").encode()
+
+
+def lock_digest(lock: Lock) -> Digest:
+    """The digest of the lock: SHA-256 of the file's bytes."""
+    return Digest.of(lock_bytes(lock))
+
+
+def parse_lock(raw: bytes, *, where: str = LOCK_NAME, error: type[BuilderError] = UsageError) -> Lock:
+    """Parse a lock from untrusted bytes.
+
+    Holds: closed keys and bounded values; the roots are those named at the top; every artifact is reached
+    and used; the bytes are the canonical form. ``error`` is raised, naming file and place.
+    """
+    lock = read_lock(read_object(raw, where, max_bytes=MAX_LOCK_BYTES, error=error), where, error)
+    if lock_bytes(lock) != raw:
+        raise error(
+            "not in the canonical form, so it was edited by hand",
+            where=where,
+            hint="restore it from version control, or run: builder lock",
+        )
+    return lock
+
+
+def _document(lock: Lock) -> dict[str, JsonValue]:
+    recipe, tools, user = lock.recipe, lock.tools, lock.user
+    return {
+        "schema": SCHEMA,
+        "config": str(lock.config),
+        "recipe": {
+            "template": str(recipe.template),
+            "renderer": recipe.renderer,
+            "buildkit": recipe.buildkit,
+            "epoch": recipe.epoch,
+            "compression": {"algorithm": recipe.compression, "level": recipe.level},
+        },
+        "tools": {"resolver": str(tools.resolver), "build_container": str(tools.build_container)},
+        "user": {"name": user.name, "uid": user.uid, "gid": user.gid},
+        "platforms": [str(platform) for platform in lock.platforms],
+        "base": _base(lock.base),
+        "node": {"version": lock.node_version},
+        "install_scripts": list(lock.install_scripts),
+        "agents": {str(agent.name): _agent(agent) for agent in lock.agents},
+        "artifacts": [_artifact(artifact) for artifact in lock.artifacts],
+    }
+
+
+def _base(base: BaseLock) -> dict[str, JsonValue]:
+    return {
+        "name": base.name,
+        "tag": base.tag,
+        "pinned": base.pinned,
+        "requested": str(base.requested),
+        "index": str(base.index) if base.index else None,
+        "images": {str(image.platform): _base_image(image) for image in base.images},
+    }
+
+
+def _base_image(image: BaseImage) -> dict[str, JsonValue]:
+    return {
+        "manifest": str(image.manifest),
+        "config": str(image.config),
+        "layers": [
+            {"mediaType": layer.media_type, "digest": str(layer.digest), "size": layer.size}
+            for layer in image.layers
+        ],
+        "diff_ids": [str(diff_id) for diff_id in image.diff_ids],
+    }
+
+
+def _agent(agent: AgentLock) -> dict[str, JsonValue]:
+    return {
+        "package": agent.package,
+        "version": agent.version,
+        "trees": {str(tree.platform): _tree(tree) for tree in agent.trees},
+    }
+
+
+def _tree(tree: Tree) -> dict[str, JsonValue]:
+    return {
+        "packages": {item.path: item.artifact for item in tree.entries},
+        "bundled": {item.path: item.version for item in tree.bundled},
+    }
+
+
+def _artifact(artifact: Artifact) -> dict[str, JsonValue]:
+    document: dict[str, JsonValue] = {
+        "kind": str(artifact.kind),
+        "name": artifact.name,
+        "version": artifact.version,
+        "integrity": str(artifact.integrity),
+        "size": artifact.size,
+        "platforms": [str(platform) for platform in artifact.platforms],
+        "parents": list(artifact.parents),
+        "registry": artifact.registry,
+        "authenticated": str(artifact.authenticated),
+    }
+    if artifact.bins:
+        document["bins"] = dict(artifact.bins)
+    if artifact.scripts:
+        document["scripts"] = {
+            "run": artifact.scripts_run,
+            "commands": {
+                str(script.event): {"command": script.command, "sha256": script.digest.hex}
+                for script in artifact.scripts
+            },
+        }
+    return document

