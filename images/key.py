@@ -55,7 +55,7 @@ def content_key(lock: Lock, platform: Platform) -> Digest:
                 "template": str(recipe.template),
                 "renderer": recipe.renderer,
                 "buildkit": recipe.buildkit,
-                "node": lock.node(platform).id,
+                "node": lock.node_id(platform),
                 "agents": {str(agent.name): _agent(agent, platform) for agent in lock.agents},
                 "artifacts": {artifact.id: _artifact(artifact) for artifact in lock.artifacts_for(platform)},
             }

@@ -211,9 +211,13 @@ class Lock:
         """All artifacts by id."""
         return {artifact.id: artifact for artifact in self.artifacts}
 
+    def node_id(self, platform: Platform) -> str:
+        """The id of Node's artifact for a declared platform."""
+        return f"{ArtifactKind.NODE}:{NODE_PACKAGES[platform]}@{self.node_version}"
+
     def node(self, platform: Platform) -> Artifact:
         """Node for a declared platform."""
-        return self.artifact(f"{ArtifactKind.NODE}:{NODE_PACKAGES[platform]}@{self.node_version}")
+        return self.artifact(self.node_id(platform))
 
     def artifacts_for(self, platform: Platform) -> tuple[Artifact, ...]:
         """What the build of one platform takes from the store, sorted by id."""

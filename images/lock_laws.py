@@ -107,24 +107,12 @@ def _tree_is_whole(agent: AgentLock, tree: Tree, known: frozenset[str]) -> str |
 def _used_platforms(lock: Lock) -> dict[str, set[Platform]]:
     used: dict[str, set[Platform]] = {}
     for platform in lock.platforms:
-        used.setdefault(_node_id(lock, platform), set()).add(platform)
+        used.setdefault(lock.node_id(platform), set()).add(platform)
     for agent in lock.agents:
         for tree in agent.trees:
             for entry in tree.entries:
                 used.setdefault(entry.artifact, set()).add(tree.platform)
     return used
-
-
-def _node_id(lock: Lock, platform: Platform) -> str:
-    return f"{ArtifactKind.NODE}:{NODE_PACKAGES[platform]}@{lock.node_version}"
-
-
-def _every_artifact_is_used_as_said(lock: Lock) -> str | None:
-    used = _used_platforms(lock)
-    for artifact in lock.artifacts:
-        if set(artifact.platforms) != used.pop(artifact.id, set()):
-            return f"{artifact.id}: platforms are not those that use it"
-    return f"{min(used)} is used and has no entry" if used else None
 
 
 def _every_artifact_is_reached(lock: Lock) -> str | None:

@@ -28,7 +28,7 @@ from images.lock import (
     TreeEntry,
 )
 from images.lock_laws import broken_law
-from images.oci import LAYER_TYPES, MAX_LAYERS, Descriptor, Platform
+from images.oci import DOCKER_LAYER_GZIP, LAYER_TYPES, MAX_LAYERS, Descriptor, Platform
 
 if TYPE_CHECKING:
     from images.strictjson import JsonValue
@@ -38,6 +38,7 @@ _Choice = TypeVar("_Choice", bound=StrEnum)
 MAX_ARTIFACTS: Final = 20_000
 MAX_ARTIFACT_BYTES: Final = 4 << 30
 MAX_COMMAND: Final = 8192
+_BASE_LAYERS: Final = LAYER_TYPES | {DOCKER_LAYER_GZIP}
 HINT: Final = "restore it from version control, or run: builder lock"
 
 _NPM_PART: Final = r"[A-Za-z0-9_~][A-Za-z0-9._~-]{0,213}"  # old packages have upper case letters
@@ -202,7 +203,7 @@ def _base_image(platform: str, place: _Place) -> BaseImage:
 def _layer(place: _Place) -> Descriptor:
     found = place.fields("mediaType", "digest", "size")
     media_type = found["mediaType"].value
-    if not isinstance(media_type, str) or media_type not in LAYER_TYPES:
+    if not isinstance(media_type, str) or media_type not in _BASE_LAYERS:
         found["mediaType"].fail("the media type of a layer")
     return Descriptor(media_type, found["digest"].digest(), found["size"].integer(0, 1 << 40))
 

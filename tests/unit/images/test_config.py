@@ -1,0 +1,242 @@
+"""builder.toml: strict, exact, and each error says file, line, path and what was expected."""
+
+from __future__ import annotations
+
+import contextlib
+import tomllib
+from pathlib import Path
+
+import jsonschema
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from images.config import (
+    AgentName,
+    AgentPin,
+    check_version,
+    parse_base,
+    parse_config,
+    parse_duration,
+    parse_memory,
+    parse_peer,
+)
+from images.config_model import BuilderToml, json_schema
+from images.errors import ExitCode, UsageError
+from images.lock import config_digest
+from tests.fakes.locks import BASE_DIGEST, BUILDER_TOML
+
+SCHEMA = Path(__file__).resolve().parents[3] / "docs/reference/schemas/builder.schema.json"
+
+
+def refuse(old: str, new: str) -> UsageError:
+    assert old in BUILDER_TOML
+    with pytest.raises(UsageError) as refused:
+        parse_config(BUILDER_TOML.replace(old, new, 1), where="x/builder.toml")
+    assert refused.value.code is ExitCode.USAGE
+    return refused.value
+
+
+def test_the_example_parses() -> None:
+    config = parse_config(BUILDER_TOML, where="builder.toml")
+    assert config.name == "team/agents"
+    assert config.base.digest == BASE_DIGEST
+    assert config.agents == (
+        AgentPin(AgentName.CLAUDE_CODE, "2.1.328"),
+        AgentPin(AgentName.PI, "0.73.1"),
+    )
+    assert config.run.limits.memory == 4 << 30
+    assert config.run.limits.deadline == 7200
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        ("^2.1.328", "a range"),
+        ("~2.1.328", "a range"),
+        (">=2.1.328", "a range"),
+        ("2.1.x", "a range"),
+        ("2.1", "a range"),
+        ("2", "a range"),
+        ("*", "a range"),
+        ("1.0.0 || 2.0.0", "a range"),
+        ("1.0.0 - 2.0.0", "a range"),
+        ("latest", "a tag"),
+        ("next", "a tag"),
+        ("https://example.test/x.tgz", "a URL or Git"),
+        ("git+ssh://git@example.test/x.git", "a URL or Git"),
+        ("github:user/repo", "a URL or Git"),
+        ("file:../x", "a file"),
+        ("npm:other@1.0.0", "a file, link or alias"),
+        ("../x", "a file"),
+        ("", "not a version"),
+        (" 1.0.0", "not a version"),
+        ("1.0.0\n", "not a version"),
+        ("01.0.0", "not a version"),
+        ("\uff11.0.0", "not a version"),
+    ],
+)
+def test_only_exact_versions(text: str, kind: str) -> None:
+    with pytest.raises(ValueError, match=kind):
+        check_version(text)
+
+
+@pytest.mark.parametrize("text", ["0.0.0", "2.1.328", "1.0.0-rc.1", "1.0.0+build.5"])
+def test_exact_versions_pass(text: str) -> None:
+    assert check_version(text) == text
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "line", "said"),
+    [
+        ('"2.1.328"', '"latest"', 10, "agents.claude-code: 'latest' is a tag"),
+        ('"2.1.328"', "2.1", 10, "agents.claude-code: expected text in quotes"),
+        ("pi =", "cursor =", 11, "agents.cursor: unknown key; expected one of claude-code, opencode, pi"),
+        ("platforms =", "platfroms =", 6, "image.platfroms: unknown key"),
+        ("uid = 1000", "uid = 0", 7, "image.user.uid"),
+        ("uid = 1000", "uid = 997", 7, "belongs to the watch process"),
+        ('name = "agent"', 'name = "root"', 7, "is taken inside"),
+        ("uid = 1000", "uid = true", 7, "image.user.uid: expected a whole number"),
+        ("uid = 1000", "uid = 1000.0", 7, "image.user.uid: expected a whole number"),
+        ("schema = 1", "schema = 2", 1, "schema"),
+        ("schema = 1", 'schema = "1"', 1, "schema"),
+        ('["linux/amd64"]', '["linux/s390x"]', 6, "image.platforms[0]"),
+        ('["linux/amd64"]', '["linux/amd64", "linux/amd64"]', 3, "one is named twice"),
+        ('["linux/amd64"]', "[]", 6, "image.platforms"),
+        ("allow = []", 'allow = ["*.example.test:443"]', 19, "run.allow[0]"),
+        ("allow = []", 'allow = ["https://a.test"]', 19, "run.allow[0]"),
+        ('memory = "4GiB"', 'memory = "4G"', 20, "run.limits.memory"),
+        ('deadline = "2h"', 'deadline = "-2h"', 20, "run.limits.deadline"),
+        ("cpus = 2", 'cpus = "2"', 20, "run.limits.cpus: expected a number"),
+        ("[run]", '[toolchain]\ndebian = ["git"]\n[run]', 17, "[toolchain] is not in this version yet"),
+        ("[run]", "[mcp]\n[run]", 17, "[mcp] is not in this version yet"),
+        ("[run]", "[skills]\n[run]", 17, "[skills] is not in this version yet"),
+        ('["@anthropic-ai/claude-code"]', '["file:x"]', 15, "node.install-scripts[0]"),
+        ('["@anthropic-ai/claude-code"]', '["a", "a"]', 13, "one is named twice"),
+        ("[node]", "[node]\n[node]", None, "not TOML"),
+        ("team/agents", "Team/Agents", 4, "image.name"),
+        ("@sha256:", "@sha512:", 5, "image.base: not a digest"),
+        ('agent = "claude-code"', 'agent = "opencode"', None, "is not among [agents]"),
+    ],
+)
+def test_errors_name_line_path_and_expectation(old: str, new: str, line: int | None, said: str) -> None:
+    refused = refuse(old, new)
+    assert said in refused.what
+    if line is not None:
+        assert refused.where == f"x/builder.toml, line {line}"
+    assert refused.hint
+
+
+def test_a_missing_key_is_named() -> None:
+    assert "node.version: missing" in refuse('version = "22.23.5"', "").what
+
+
+def test_several_problems_are_counted() -> None:
+    text = BUILDER_TOML.replace('"2.1.328"', '"latest"').replace('"0.73.1"', '"^1"')
+    with pytest.raises(UsageError, match="and 1 more"):
+        parse_config(text, where="builder.toml")
+
+
+def test_no_agents_is_refused() -> None:
+    text = BUILDER_TOML.replace('claude-code = "2.1.328"\npi = "0.73.1"\n', "")
+    with pytest.raises(UsageError, match="at least one"):
+        parse_config(text.replace('agent = "claude-code"', ""), where="builder.toml")
+
+
+@pytest.mark.parametrize("text", ["debian", "debian:12", "localhost:5000/debian:12", "a.test/b/c"])
+def test_a_tag_is_unpinned(text: str) -> None:
+    base = parse_base(text)
+    assert not base.pinned
+    assert str(base) == text
+
+
+@pytest.mark.parametrize(
+    "text", ["", "debian:", "De bian", "debian@", "debian@sha256:00", "-x", "a//b", "a:b:c"]
+)
+def test_broken_bases_are_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="expected"):
+        parse_base(text)
+
+
+def test_a_base_with_tag_and_digest_is_pinned() -> None:
+    base = parse_base(f"a.test:5000/b:1@{BASE_DIGEST}")
+    assert (base.name, base.tag, base.digest) == ("a.test:5000/b", "1", BASE_DIGEST)
+
+
+@pytest.mark.parametrize(
+    "text", ["a.test", "a.test:0", "a.test:65536", "A.test:1", "a_b:1", "a.test:1/x", ":1", "*:1"]
+)
+def test_a_peer_is_exact(text: str) -> None:
+    with pytest.raises(ValueError, match="expected host:port"):
+        parse_peer(text)
+
+
+def test_peers_and_amounts() -> None:
+    assert str(parse_peer("[fd00::1]:8080")) == "[fd00::1]:8080"
+    assert parse_memory("512MiB") == 512 << 20
+    assert parse_duration("90d") == 90 * 86400.0
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        lambda t: t.replace("allow = []", 'allow = ["a.test:443"]'),
+        lambda t: t.replace("cpus = 2", "cpus = 1"),
+        lambda t: t.replace('name = "team/agents"', 'name = "other"'),
+        lambda t: t.replace("debian-minimal@", "mirror.test/debian@"),
+        lambda t: "# a comment\n" + t,
+        lambda t: t.replace(
+            'claude-code = "2.1.328"\npi = "0.73.1"', 'pi = "0.73.1"\nclaude-code = "2.1.328"'
+        ),
+    ],
+)
+def test_what_cannot_change_resolution_keeps_the_digest(edit: object) -> None:
+    assert callable(edit)
+    changed = edit(BUILDER_TOML)
+    assert changed != BUILDER_TOML
+    one, two = (parse_config(text, where="b") for text in (BUILDER_TOML, changed))
+    assert config_digest(one) == config_digest(two)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("2.1.328", "2.1.329"),
+        ('pi = "0.73.1"\n', ""),
+        ("22.23.5", "22.23.6"),
+        ('["@anthropic-ai/claude-code"]', "[]"),
+        ('["linux/amd64"]', '["linux/amd64", "linux/arm64"]'),
+        (str(BASE_DIGEST), "sha256:" + "0" * 64),
+    ],
+)
+def test_what_can_change_resolution_changes_the_digest(old: str, new: str) -> None:
+    changed = BUILDER_TOML.replace(old, new, 1)
+    one, two = (parse_config(text, where="b") for text in (BUILDER_TOML, changed))
+    assert config_digest(one) != config_digest(two)
+
+
+def test_the_published_schema_is_the_models() -> None:
+    assert SCHEMA.read_text() == json_schema()
+
+
+def test_the_published_schema_takes_the_example_and_refuses_an_unknown_key() -> None:
+    schema = BuilderToml.model_json_schema(by_alias=True)
+    document = tomllib.loads(BUILDER_TOML)
+    jsonschema.validate(document, schema)
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate({**document, "extra": 1}, schema)
+
+
+@given(st.text(st.characters(exclude_categories=["Cs"]), max_size=200))
+def test_any_text_is_a_config_or_a_clean_error(text: str) -> None:
+    with pytest.raises(UsageError):
+        parse_config(text, where="builder.toml")
+
+
+LINES = BUILDER_TOML.splitlines(keepends=True)
+
+
+@given(st.integers(0, len(LINES) - 1), st.text(st.characters(exclude_categories=["Cs"]), max_size=40))
+def test_any_line_replaced_is_a_config_or_a_clean_error(n: int, line: str) -> None:
+    with contextlib.suppress(UsageError):  # anything else fails the test
+        parse_config("".join((*LINES[:n], line + "\n", *LINES[n + 1 :])), where="builder.toml")

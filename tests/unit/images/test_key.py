@@ -1,0 +1,198 @@
+"""Every field that can change the image flips the key; the closed list of others never does."""
+
+from __future__ import annotations
+
+import copy
+import json
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from images import lock_reader
+from images.config import parse_config
+from images.digests import Digest, Integrity
+from images.errors import UsageError
+from images.key import NOT_IN_KEY, content_key, summarise
+from images.lock import Lock
+from images.lockfile import lock_bytes, lock_digest
+from images.oci import MEDIA_LAYER_TAR, Platform
+from tests.fakes.locks import AMD64, ARM64, BUILDER_TOML, make_lock
+
+DOCUMENT: dict[str, Any] = json.loads(lock_bytes(make_lock()))
+Path = tuple[str | int, ...]
+
+# Leaves of the lock's JSON by the end of their path, as patterns of names without list positions.
+IGNORED = {
+    "schema",  # the parser takes one value only
+    "config",
+    "tools.resolver",
+    "tools.build_container",
+    "base.name",
+    "base.tag",
+    "base.pinned",
+    "base.requested",
+    "base.index",
+    "base.images.linux/amd64.config",
+    "base.images.linux/amd64.layers.mediaType",
+    "base.images.linux/amd64.layers.digest",
+    "base.images.linux/amd64.layers.size",
+    "base.images.linux/amd64.diff_ids",
+    "install_scripts",
+    "artifacts.size",
+    "artifacts.parents",
+    "artifacts.registry",
+    "artifacts.authenticated",
+    "platforms",  # what else the lock serves
+}
+
+
+def leaves(value: object, path: Path = ()) -> list[Path]:
+    if isinstance(value, dict):
+        return [found for key, item in value.items() for found in leaves(item, (*path, key))]
+    if isinstance(value, list):
+        return [found for n, item in enumerate(value) for found in leaves(item, (*path, n))]
+    return [path]
+
+
+LEAVES = [path for path in leaves(DOCUMENT) if path != ("schema",)]
+
+
+def at(document: Any, path: Path) -> Any:
+    for key in path:
+        document = document[key]
+    return document
+
+
+def name_of(path: Path) -> str:
+    return ".".join(part for part in path if isinstance(part, str))
+
+
+# By the last name of the path, for values that are not plain text.
+OTHER_VALUES: dict[str, Callable[[str], str]] = {
+    "integrity": lambda value: str(Integrity("sha512", value[-128:][::-1])),
+    "platforms": lambda _: "linux/arm64",
+    "authenticated": lambda _: "npm-signature",
+    "kind": lambda value: "npm" if value == "node" else "node",
+    "version": lambda value: value + "-1",
+    "mediaType": lambda _: MEDIA_LAYER_TAR,
+}
+
+
+def other(value: object, path: Path) -> object:
+    """Another value of the same kind."""
+    if isinstance(value, bool):
+        return not value
+    if isinstance(value, int):
+        return value + 1
+    if value is None or str(value).startswith("sha256:"):
+        return str(Digest.of(str(value).encode()))
+    return OTHER_VALUES.get(name_of(path).rpartition(".")[2], lambda text: text + "x")(str(value))
+
+
+def read_without_laws(document: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> Lock:
+    monkeypatch.setattr(lock_reader, "broken_law", lambda _: None)
+    return lock_reader.read_lock(document, "lock", UsageError)
+
+
+@pytest.mark.parametrize("path", LEAVES, ids=lambda path: ".".join(map(str, path)))
+def test_every_leaf_of_the_lock(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    name = name_of(path)
+    document = copy.deepcopy(DOCUMENT)
+    parent = at(document, path[:-1])
+    parent[path[-1]] = other(parent[path[-1]], path)
+    if name.endswith(".command"):
+        parent["sha256"] = Digest.of(parent["command"].encode()).hex
+    if name.endswith(".sha256"):
+        return  # belongs to the command, whose change is tested
+    if name == "recipe.compression.algorithm":
+        return  # one value exists
+    not_run = "scripts" in path and not at(DOCUMENT, path[: path.index("scripts") + 1])["run"]
+    changed = content_key(read_without_laws(document, monkeypatch), AMD64)
+    if name in IGNORED or (not_run and name.endswith(".command")):
+        assert changed == content_key(make_lock(), AMD64)
+    else:
+        assert changed != content_key(make_lock(), AMD64)
+
+
+def test_the_ignored_fields_are_the_closed_list() -> None:
+    def short(name: str) -> str:
+        return name.replace("linux/amd64.", "").removesuffix(".mediaType").removesuffix(".digest")
+
+    named = {short(name).removesuffix("layers.size") or name for name in IGNORED} - {"schema", "platforms"}
+    named = {name if not name.endswith(".images.") else "base.images.layers" for name in named}
+    assert named <= NOT_IN_KEY
+    assert NOT_IN_KEY - named == {
+        "artifacts.scripts (not run)",
+        "agents.trees.bundled",
+        "anything of another platform",
+    }
+
+
+def test_a_moved_package_flips_the_key() -> None:
+    lock = make_lock()
+    pi = lock.agents[1]
+    tree = pi.trees[0]
+    moved = tuple(
+        replace(entry, path=entry.path.replace("node_modules/protobufjs", "node_modules/protobufjt"))
+        for entry in tree.entries
+    )
+    changed = replace(lock, agents=(lock.agents[0], replace(pi, trees=(replace(tree, entries=moved),))))
+    assert content_key(changed, AMD64) != content_key(lock, AMD64)
+
+
+def test_another_base_manifest_flips_the_key() -> None:
+    lock = make_lock()
+    image = replace(lock.base.images[0], manifest=Digest.of(b"other"))
+    assert content_key(replace(lock, base=replace(lock.base, images=(image,))), AMD64) != content_key(
+        lock, AMD64
+    )
+
+
+def test_another_platforms_artifacts_do_not_matter() -> None:
+    lock = make_lock()
+    foreign = replace(lock.artifacts[-1], name="foreign", platforms=(ARM64,))
+    assert content_key(replace(lock, artifacts=(*lock.artifacts, foreign)), AMD64) == content_key(lock, AMD64)
+
+
+@given(st.permutations(range(len(make_lock().artifacts))))
+def test_order_never_matters(order: list[int]) -> None:
+    lock = make_lock()
+    shuffled = replace(lock, artifacts=tuple(lock.artifacts[n] for n in order))
+    assert content_key(shuffled, AMD64) == content_key(lock, AMD64)
+
+
+def test_umask_and_locale_never_matter(monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = content_key(make_lock(), AMD64)
+    monkeypatch.setenv("LC_ALL", "tr_TR.UTF-8")
+    monkeypatch.setenv("TZ", "Pacific/Kiritimati")
+    before = os.umask(0o077)
+    try:
+        assert content_key(make_lock(), AMD64) == expected
+    finally:
+        os.umask(before)
+
+
+@pytest.mark.parametrize("text", [BUILDER_TOML, "# a comment\n" + BUILDER_TOML])
+def test_run_defaults_and_comments_are_not_even_in_the_lock(text: str) -> None:
+    config = parse_config(text, where="builder.toml")
+    assert str(config.run.limits.memory).encode() not in lock_bytes(make_lock())
+
+
+def test_the_key_is_stable_across_releases() -> None:
+    """A change here changes every key in the world: raise KEY_VERSION and say so in the changelog."""
+    assert content_key(make_lock(), AMD64) == (
+        "sha256:9b0ab36f9d14133f8c65848f40dfda8322acdf7da724a46bae024326b511af00"
+    )
+
+
+def test_summary() -> None:
+    summary = summarise(make_lock(), AMD64)
+    assert summary.digest == lock_digest(make_lock())
+    assert summary.key == content_key(make_lock(), AMD64)
+    assert [artifact.name for artifact in summary.artifacts][-1] == "protobufjs"
+    assert summary.platform == Platform("linux", "amd64")
