@@ -115,6 +115,14 @@ def _used_platforms(lock: Lock) -> dict[str, set[Platform]]:
     return used
 
 
+def _every_artifact_is_used_as_said(lock: Lock) -> str | None:
+    used = _used_platforms(lock)
+    for artifact in lock.artifacts:
+        if set(artifact.platforms) != used.pop(artifact.id, set()):
+            return f"{artifact.id}: platforms are not those that use it"
+    return f"{min(used)} is used and has no entry" if used else None
+
+
 def _every_artifact_is_reached(lock: Lock) -> str | None:
     roots = {NODE_PARENT, *(f"agents.{agent.name}" for agent in lock.agents)}
     known = {artifact.id for artifact in lock.artifacts}
