@@ -1,0 +1,204 @@
+"""The state root: where everything of ours on this disk lies, and who may read it."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import secrets
+import shutil
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from images.errors import StateError
+from provenance.layout_writing import init_layout, replace_file
+
+_ID_BYTES: Final = 16
+_FOLDERS: Final = ("store", "staging", "leases", "client", "bootstrap", "probe")
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """A checked state root: 0700, ours, no link in its path. Made by :func:`open_state` only.
+
+    ``id``: 32 hex digits chosen when the root was made; containers of this root carry it.
+    """
+
+    root: Path
+    id: str
+
+    @property
+    def layout(self) -> Path:
+        """The one OCI layout: every image, and its bundles as referrers."""
+        return self.root / "layout"
+
+    @property
+    def store(self) -> Path:
+        """The content store of artifacts, by integrity."""
+        return self.root / "store"
+
+    @property
+    def ledger(self) -> Path:
+        """The index from content key to digest; never evidence, rebuildable from the layout."""
+        return self.root / "ledger.sqlite"
+
+    @property
+    def journal(self) -> Path:
+        """The lifecycle journal."""
+        return self.root / "journal.sqlite"
+
+    @property
+    def marks(self) -> Path:
+        """Rollback high-water marks: trust state, never rebuilt."""
+        return self.root / "marks.json"
+
+    @property
+    def leases(self) -> Path:
+        """Lease files that living controllers hold under a kernel lock."""
+        return self.root / "leases"
+
+    @property
+    def client_home(self) -> Path:
+        """The empty, controller-owned configuration of engine clients."""
+        return self.root / "client"
+
+    @property
+    def bootstrap(self) -> Path:
+        """What bootstrap keeps between its runs."""
+        return self.root / "bootstrap"
+
+    @property
+    def probe(self) -> Path:
+        """What was found out about engines, per boot."""
+        return self.root / "probe"
+
+    @contextmanager
+    def staging(self, purpose: str) -> Iterator[Path]:
+        """A private directory that is gone afterwards; those that dead processes left are swept first."""
+        parent = self.root / "staging"
+        with _state_errors(parent), _locked_folder(parent):
+            _sweep(parent)
+            path = parent / f"{purpose}-{secrets.token_hex(8)}"
+            path.mkdir(mode=0o700)
+            handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        try:
+            yield path
+        finally:
+            _remove_tree(path)
+            os.close(handle)
+
+
+def open_state(root: Path) -> State:
+    """Make or check the state root. Two processes may do so at once.
+
+    Raises StateError for a link in the path, another owner, an open mode, or a disk that takes nothing.
+    """
+    if not root.is_absolute():
+        raise StateError("the state root is not an absolute path", where=str(root))
+    _check_parents(root)
+    with _state_errors(root):
+        root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        _check_owned(root)
+        for name in _FOLDERS:
+            (root / name).mkdir(mode=0o700, exist_ok=True)
+            _check_owned(root / name)
+        (root / "layout").mkdir(mode=0o700, exist_ok=True)
+        state_id = _identity(root)
+    init_layout(root / "layout")
+    return State(root, state_id)
+
+
+def _check_parents(root: Path) -> None:
+    """Whoever can rename a parent can put another root in our place, and so can whoever owns a link."""
+    for path in (*reversed(root.parents), root):
+        try:
+            status = path.lstat()
+        except FileNotFoundError:
+            return
+        except OSError as broken:
+            raise StateError(f"cannot be looked at: {broken.strerror}", where=str(path)) from None
+        if stat.S_ISLNK(status.st_mode):
+            raise StateError(
+                "a symbolic link in the path of the state root",
+                where=str(path),
+                hint=f"name the real directory: --state {root.resolve()}",
+            )
+        if not stat.S_ISDIR(status.st_mode):
+            raise StateError("not a directory", where=str(path))
+        if path != root and status.st_mode & stat.S_IWOTH and not status.st_mode & stat.S_ISVTX:
+            raise StateError(
+                "everybody may rename what lies in this directory",
+                where=str(path),
+                hint=f"chmod o-w {path}, or choose another --state",
+            )
+
+
+def _check_owned(path: Path) -> None:
+    status = path.lstat()
+    if not stat.S_ISDIR(status.st_mode):
+        raise StateError("not a directory", where=str(path))
+    if status.st_uid != os.geteuid():
+        raise StateError(f"belongs to uid {status.st_uid}, not to us (uid {os.geteuid()})", where=str(path))
+    if status.st_mode & 0o077:
+        raise StateError(
+            f"others may look in (mode {stat.S_IMODE(status.st_mode):04o})",
+            where=str(path),
+            hint=f"chmod 700 {path}",
+        )
+
+
+def _identity(root: Path) -> str:
+    path = root / "state-id"
+    with _locked_folder(root):
+        if not path.exists():
+            replace_file(path, (secrets.token_hex(_ID_BYTES) + "\n").encode(), 0o600)
+    text = path.read_text(errors="replace").strip()
+    if len(text) != 2 * _ID_BYTES or not all(char in "0123456789abcdef" for char in text):
+        raise StateError("the identity of this state root is damaged", where=str(path))
+    return text
+
+
+@contextmanager
+def _locked_folder(folder: Path) -> Iterator[None]:
+    """The kernel's lock on a directory: freed with the process, whatever ends it."""
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
+
+
+def _sweep(parent: Path) -> None:
+    """Remove staging directories whose process is gone: nobody holds their lock any more."""
+    for path in parent.iterdir():
+        with contextlib.suppress(OSError):  # locked by a living process, or swept by another one just now
+            handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                _remove_tree(path)
+            finally:
+                os.close(handle)
+
+
+def _remove_tree(path: Path) -> None:
+    """Remove a tree, also one whose directories an unpacked archive made read-only."""
+    for folder, _, _ in os.walk(path):
+        with contextlib.suppress(OSError):
+            Path(folder).chmod(0o700)
+    shutil.rmtree(path, ignore_errors=True)
+
+
+@contextmanager
+def _state_errors(where: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as broken:
+        raise StateError(
+            f"cannot be used: {broken.strerror or broken}", where=str(where), hint="builder doctor"
+        ) from None

@@ -1,0 +1,79 @@
+"""settings.toml: strict, guarded, and nothing in it is ignored."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from builder.settings import Settings, load_settings, parse_settings, read_ca_bundle, read_npmrc
+from images.errors import UsageError
+
+DIGEST = "sha256:" + "a" * 64
+
+
+def test_defaults() -> None:
+    assert parse_settings("schema = 1", where="s") == Settings()
+
+
+def test_every_setting() -> None:
+    text = f'schema = 1\nengine = "podman"\nbase = "{DIGEST}"\nca_bundle = "/ca.pem"\nnpmrc = "/npmrc"\n'
+    found = parse_settings(text + '[registries]\nnpm = "client"\n', where="s")
+    assert (found.engine, found.base, found.ca_bundle) == ("podman", DIGEST, Path("/ca.pem"))
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "schema: missing"),
+        ("schema = 1\nmode = 1", "s, line 2: mode: unknown key; expected one of base"),
+        ('schema = 1\nengine = "lxc"', "engine"),
+        ('schema = 1\nbase = "debian"', "base: expected sha256:"),
+        ('schema = 1\nca_bundle = "ca.pem"', "ca_bundle: expected an absolute path"),
+        ('schema = 1\nmin_release_age = "3d"', "min_release_age: not enforced in this version yet"),
+        ('schema = 1\nupstream_proxy = "x"', "upstream_proxy: not in this version yet"),
+        ('schema = 1\n[registries]\nnpm = "https://x"', "registries.npm"),
+    ],
+)
+def test_refused(text: str, said: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        parse_settings(text, where="s")
+    assert said in str(refused.value)
+
+
+def test_files(tmp_path: Path) -> None:
+    path = tmp_path / "settings.toml"
+    assert load_settings(path) == Settings()
+    path.write_text('schema = 1\nengine = "docker"\n')
+    path.chmod(0o600)
+    assert load_settings(path).engine == "docker"
+    path.chmod(0o666)
+    with pytest.raises(UsageError, match="others can change"):
+        load_settings(path)
+    path.chmod(0o600)
+    path.write_bytes(b"\xff")
+    with pytest.raises(UsageError, match="UTF-8"):
+        load_settings(path)
+    with pytest.raises(UsageError, match="not a regular file"):
+        load_settings(tmp_path)
+
+
+def test_secrets_are_guarded(tmp_path: Path) -> None:
+    npmrc, bundle = tmp_path / "npmrc", tmp_path / "ca.pem"
+    settings = Settings(ca_bundle=bundle, npmrc=npmrc)
+    assert read_npmrc(Settings()) == b""
+    with pytest.raises(UsageError, match="a npmrc that is not there"):
+        read_npmrc(settings)
+    npmrc.write_bytes(b"//r.test/:_authToken=dummy-not-a-token")
+    npmrc.chmod(0o644)
+    with pytest.raises(UsageError, match="others can read") as refused:
+        read_npmrc(settings)
+    assert "dummy" not in str(refused.value)
+    npmrc.chmod(0o600)
+    assert read_npmrc(settings).startswith(b"//r.test")
+    bundle.write_bytes(b"pem")
+    bundle.chmod(0o644)
+    assert read_ca_bundle(settings) == b"pem"
+    bundle.write_bytes(b"x" * (4 * 1024 * 1024 + 1))
+    with pytest.raises(UsageError, match="more than"):
+        read_ca_bundle(settings)

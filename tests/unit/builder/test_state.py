@@ -1,0 +1,113 @@
+"""The state root refuses what others could reach, and cleans up after dead processes."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+from pathlib import Path
+
+import pytest
+
+from builder.state import open_state
+from images.errors import ExitCode, StateError
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    return tmp_path / "state"
+
+
+def test_a_new_root_is_private_and_keeps_its_identity(root: Path) -> None:
+    before = os.umask(0o002)
+    try:
+        state = open_state(root)
+    finally:
+        os.umask(before)
+    assert root.stat().st_mode & 0o777 == 0o700
+    assert all(path.stat().st_mode & 0o777 == 0o700 for path in root.iterdir() if path.is_dir())
+    assert open_state(root) == state
+    assert len(state.id) == 32
+    assert (state.layout / "index.json").is_file()
+
+
+def test_a_link_in_the_path_is_refused(tmp_path: Path, root: Path) -> None:
+    open_state(root)
+    link = tmp_path / "link"
+    link.symlink_to(tmp_path)
+    with pytest.raises(StateError, match="symbolic link") as refused:
+        open_state(link / "state")
+    assert str(root) in refused.value.hint
+    assert refused.value.code is ExitCode.STATE
+
+
+@pytest.mark.parametrize("mode", [0o750, 0o701, 0o777])
+def test_an_open_root_is_refused(root: Path, mode: int) -> None:
+    open_state(root)
+    root.chmod(mode)
+    with pytest.raises(StateError, match="others may look in") as refused:
+        open_state(root)
+    assert refused.value.hint == f"chmod 700 {root}"
+
+
+def test_a_parent_that_everybody_may_change_is_refused(tmp_path: Path) -> None:
+    parent = tmp_path / "open"
+    parent.mkdir()
+    parent.chmod(0o777)
+    with pytest.raises(StateError, match="everybody may rename"):
+        open_state(parent / "state")
+
+
+def test_a_foreign_root_is_refused(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    open_state(root)
+    monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
+    with pytest.raises(StateError, match="belongs to uid"):
+        open_state(root)
+
+
+def test_a_file_in_its_place_is_refused(root: Path) -> None:
+    root.write_text("")
+    with pytest.raises(StateError, match="not a directory"):
+        open_state(root)
+
+
+def test_a_relative_root_is_refused() -> None:
+    with pytest.raises(StateError, match="absolute"):
+        open_state(Path("state"))
+
+
+def test_a_damaged_identity_is_refused(root: Path) -> None:
+    open_state(root)
+    (root / "state-id").write_text("x\n")
+    with pytest.raises(StateError, match="identity"):
+        open_state(root)
+
+
+def test_staging_is_private_and_goes(root: Path) -> None:
+    state = open_state(root)
+    with state.staging("build") as folder:
+        assert folder.stat().st_mode & 0o777 == 0o700
+        (folder / "deep").mkdir()
+        (folder / "deep" / "file").write_text("x")
+        (folder / "deep").chmod(0o500)
+    assert list((root / "staging").iterdir()) == []
+
+
+def test_staging_of_the_dead_is_swept_and_of_the_living_is_kept(root: Path) -> None:
+    state = open_state(root)
+    dead = root / "staging" / "build-0000"
+    dead.mkdir()
+    (dead / "file").write_text("x")
+    with state.staging("one") as living:
+        assert not dead.exists()
+        with state.staging("two"):
+            assert living.is_dir()
+
+
+def _open(root: Path) -> str:
+    return open_state(root).id
+
+
+def test_two_processes_make_one_root(root: Path) -> None:
+    with multiprocessing.get_context("spawn").Pool(2) as pool:
+        ids = pool.map(_open, [root] * 4)
+    assert len(set(ids)) == 1
