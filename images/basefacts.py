@@ -1,0 +1,70 @@
+"""What a base image brings: the facts that the renderer needs, and the refusals its configuration earns."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from images.accounts import Accounts
+from images.errors import UsageError
+from images.oci import ImageSettings
+
+# What the image needs at run time, then what the build's own steps need.
+RUN_PROGRAMS: Final = ("sh", "timeout", "cat", "tar", "git")
+BUILD_PROGRAMS: Final = (
+    "env",
+    "chmod",
+    "find",
+    "gzip",
+    "ln",
+    "mkdir",
+    "sha256sum",
+    "sha512sum",
+    "touch",
+)
+# Inits that take "--" and a command, in the order in which they are preferred.
+INITS: Final = ("catatonit", "tini", "tini-static", "dumb-init")
+SHELLS: Final = ("bash", "sh")
+
+# Settings of a base that the image may keep. Anything else could steer a CLI, or hold a credential.
+BASE_ENVIRONMENT: Final = frozenset({"PATH", "HOME", "LANG", "LC_ALL", "TZ"})
+BASE_LABELS: Final = ("org.opencontainers.image.",)
+
+
+@dataclass(frozen=True, slots=True)
+class BaseFacts:
+    """A base that can carry the plan: its accounts, its init and its shell (absolute paths), its settings."""
+
+    accounts: Accounts
+    init: str
+    shell: str
+    settings: ImageSettings
+
+
+def check_base_settings(settings: ImageSettings) -> None:
+    """Refuse a base whose configuration would bring behaviour of its own. Raises UsageError naming it."""
+    brought = (
+        ("volumes", settings.volumes),
+        ("ONBUILD triggers", settings.on_build),
+        ("a health check", ("HEALTHCHECK",) if settings.health_check else ()),
+        (
+            "environment variables outside of the closed list",
+            tuple(
+                name
+                for name in (entry.partition("=")[0] for entry in settings.environment)
+                if name not in BASE_ENVIRONMENT
+            ),
+        ),
+        (
+            "labels outside of the closed list",
+            tuple(name for name, _ in settings.labels if not name.startswith(BASE_LABELS)),
+        ),
+    )
+    for what, names in brought:
+        if names:
+            listed = ", ".join(name[:60] for name in names[:10])
+            raise UsageError(
+                f"the base brings {what} ({listed}), which an image of ours cannot carry",
+                where="image.base",
+                hint="choose or make a base without them: builder bootstrap",
+            )

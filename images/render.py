@@ -1,0 +1,214 @@
+"""Render a lock into what BuildKit is given: Containerfile, lists, generated files; what must come out."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from images.accounts import home_of, with_accounts
+from images.basefacts import BaseFacts
+from images.digests import Digest, Integrity, canonical_json
+from images.errors import UsageError
+from images.key import content_key
+from images.launchers import NODE, launcher_path, launcher_script, versions_document
+from images.lock import AgentLock, Artifact, Lock
+from images.oci import Platform
+from images.rootfs import RootEntry, pack_root
+from images.unpacking import Plan, agent_plan, node_plan
+
+# Grows with any change of what is rendered from a lock: it is part of the content key.
+RENDERER_VERSION: Final = 1
+# Unpacks and runs install scripts: nobody in any image. COPY gives what it made to root.
+BUILD_USER: Final = "59000:59000"
+LABEL_KEY: Final = "example.agent-image-builder.key"
+IMAGE_PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+_SECTION: Final = re.compile(r"^#% ([a-z-]+)$", re.MULTILINE)
+_PLACEHOLDER: Final = re.compile(r"@([A-Z_]+)@")
+_SECTIONS: Final = ("head", "node", "agent", "image", "agent-copy", "tail")
+
+
+@dataclass(frozen=True, slots=True)
+class ContextFile:
+    """One file of the main build context: relative path and bytes."""
+
+    path: str
+    content: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class ContextArtifact:
+    """One locked artifact that the named context ``artifacts`` holds at ``folder/name``."""
+
+    folder: str
+    name: str
+    artifact: Artifact
+
+    @property
+    def integrity(self) -> Integrity:
+        """What the store finds it by."""
+        return self.artifact.integrity
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedImage:
+    """What the configuration of the result must say, exactly."""
+
+    platform: Platform
+    user: str
+    environment: tuple[tuple[str, str], ...]  # sorted
+    labels: tuple[tuple[str, str], ...]  # sorted
+    entrypoint: tuple[str, ...]
+    command: tuple[str, ...]
+    working_dir: str
+    new_layers: int
+
+
+@dataclass(frozen=True, slots=True)
+class BuildContext:
+    """Everything that one build is made from, as values.
+
+    ``plans``: how each directory of ours is filled, for the audit too. ``root``: the generated files of the
+    last layer but one (the last one holds the working directory alone).
+    """
+
+    key: Digest
+    base: Digest
+    epoch: int
+    compression: str
+    level: int
+    files: tuple[ContextFile, ...]
+    artifacts: tuple[ContextArtifact, ...]
+    plans: tuple[Plan, ...]
+    root: tuple[RootEntry, ...]
+    image: PlannedImage
+
+
+def render(lock: Lock, platform: Platform, template: str, base: BaseFacts) -> BuildContext:
+    """The build of one declared platform. ``template`` is the text of Containerfile.in.
+
+    Raises UsageError when the template is not the lock's, or the base cannot carry the plan.
+    """
+    if Digest.of(template.encode()) != lock.recipe.template:
+        raise UsageError(
+            "the lock was made with another Containerfile.in", where="builder.lock", hint="builder lock"
+        )
+    key = content_key(lock, platform)
+    image = _planned(lock, platform, base, key)
+    plans = (node_plan(lock, platform), *(agent_plan(lock, agent, platform) for agent in lock.agents))
+    root = generated_root(lock, platform, base, key)
+    files = [
+        ContextFile("Containerfile", _containerfile(lock, template, image).encode()),
+        ContextFile("root.tar", pack_root(root, lock.recipe.epoch)),
+    ]
+    for plan in plans:
+        files += [ContextFile(f"{plan.folder}/{name}", content) for name, content in plan.lists()]
+    return BuildContext(
+        key=key,
+        base=lock.base.image(platform).manifest,
+        epoch=lock.recipe.epoch,
+        compression=lock.recipe.compression,
+        level=lock.recipe.level,
+        files=tuple(files),
+        artifacts=tuple(
+            ContextArtifact(plan.folder, item.tarball, item.artifact)
+            for plan in plans
+            for item in plan.unique()
+        ),
+        plans=plans,
+        root=root,
+        image=image,
+    )
+
+
+def generated_root(lock: Lock, platform: Platform, base: BaseFacts, key: Digest) -> tuple[RootEntry, ...]:
+    """Every generated file and directory: launchers, accounts, versions, and the places that others fill."""
+    user = lock.user
+    accounts = with_accounts(base.accounts, user, base.shell)
+    versions = canonical_json(versions_document(lock, platform, str(key))) + b"\n"
+    directories = ("etc", "home", "opt", "opt/builder", "source", "usr", "usr/local", "usr/local/bin")
+    return (
+        *(RootEntry(path, 0o755) for path in directories),
+        RootEntry("etc/agent-image.json", 0o644, content=versions),
+        RootEntry("etc/group", 0o644, content=accounts.group),
+        RootEntry("etc/passwd", 0o644, content=accounts.passwd),
+        RootEntry(home_of(user).lstrip("/"), 0o755, user.uid, user.gid),
+        RootEntry("workspace", 0o755, user.uid, user.gid),
+        RootEntry("usr/local/bin/node", 0o777, link=NODE),
+        *(
+            RootEntry(launcher_path(agent.name).lstrip("/"), 0o755, content=launcher_script(lock, agent))
+            for agent in lock.agents
+        ),
+    )
+
+
+def _planned(lock: Lock, platform: Platform, base: BaseFacts, key: Digest) -> PlannedImage:
+    environment = dict(entry.split("=", 1) for entry in base.settings.environment)
+    environment |= _environment(lock)
+    return PlannedImage(
+        platform=platform,
+        user=f"{lock.user.uid}:{lock.user.gid}",
+        environment=tuple(sorted(environment.items())),
+        labels=tuple(sorted({**dict(base.settings.labels), LABEL_KEY: str(key)}.items())),
+        entrypoint=(base.init, "--"),
+        command=(base.shell,),
+        working_dir="/workspace",
+        new_layers=len(lock.agents) + 3,  # node, the agents, the generated files, the working directory
+    )
+
+
+def _environment(lock: Lock) -> dict[str, str]:
+    return {"HOME": home_of(lock.user), "LANG": "C.UTF-8", "PATH": IMAGE_PATH}
+
+
+def _containerfile(lock: Lock, template: str, image: PlannedImage) -> str:
+    sections = _split(template)
+    values = {
+        "BUILD_USER": BUILD_USER,
+        "EPOCH": str(lock.recipe.epoch),
+        "ENVIRONMENT": _pairs(_environment(lock)),
+        "LABELS": _pairs({name: value for name, value in image.labels if name == LABEL_KEY}),
+        "USER": image.user,
+        "ENTRYPOINT": json.dumps(image.entrypoint),
+        "COMMAND": json.dumps(image.command),
+    }
+
+    def write(section: str, agents: tuple[AgentLock | None, ...] = (None,)) -> str:
+        return "".join(
+            _substitute(sections[section], values | ({"AGENT": str(agent.name)} if agent else {}))
+            for agent in agents
+        )
+
+    return "".join(
+        write(section, lock.agents if section.startswith("agent") else (None,)) for section in _SECTIONS
+    )
+
+
+def _split(template: str) -> dict[str, str]:
+    """The template's sections by name; what precedes the first is a comment for readers of the template."""
+    parts = _SECTION.split(template)
+    names, bodies = parts[1::2], parts[2::2]
+    if tuple(names) != _SECTIONS:
+        raise UsageError(f"sections {names}, expected {list(_SECTIONS)}", where="Containerfile.in")
+    return {name: body.lstrip("\n") for name, body in zip(names, bodies, strict=True)}
+
+
+def _substitute(text: str, values: Mapping[str, str]) -> str:
+    """Replace each ``@NAME@``, once: a value that looks like a placeholder stays as it is."""
+
+    def value(found: re.Match[str]) -> str:
+        if found[1] not in values:
+            raise UsageError(f"unknown placeholder {found[0]}", where="Containerfile.in")
+        return values[found[1]]
+
+    return _PLACEHOLDER.sub(value, text)
+
+
+def _pairs(values: Mapping[str, str]) -> str:
+    """``NAME="value"`` for ENV and LABEL. Every value here is a digest, a path or a number of ours."""
+    for value in values.values():
+        if not re.fullmatch(r"[A-Za-z0-9/:._-]+", value):
+            raise UsageError(f"{value[:60]!r} cannot be written into a Containerfile")
+    return " ".join(f'{name}="{value}"' for name, value in sorted(values.items()))

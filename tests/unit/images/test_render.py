@@ -1,0 +1,199 @@
+"""The renderer: golden text, laws over all locks, and what it refuses."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import json
+import re
+import tarfile
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from images.digests import Digest
+from images.errors import UsageError
+from images.key import content_key
+from images.lock import InstallScript, Lock, ScriptEvent, Tree, TreeEntry
+from images.oci import Platform
+from images.render import RENDERER_VERSION, BuildContext, render
+from images.unpacking import agent_plan
+from tests.fakes.bases import base_facts
+from tests.fakes.locks import AMD64, make_lock, npm
+
+ROOT = Path(__file__).resolve().parents[3]
+GOLDEN = Path(__file__).parent / "golden"
+TEMPLATE = (ROOT / "Containerfile.in").read_text()
+
+
+def lock_of_template(template: str = TEMPLATE) -> Lock:
+    lock = make_lock()
+    recipe = dataclasses.replace(
+        lock.recipe, template=Digest.of(template.encode()), renderer=RENDERER_VERSION
+    )
+    return dataclasses.replace(lock, recipe=recipe)
+
+
+def rendered(lock: Lock | None = None) -> BuildContext:
+    return render(lock or lock_of_template(), AMD64, TEMPLATE, base_facts())
+
+
+def texts(context: BuildContext) -> dict[str, str]:
+    return {file.path: file.content.decode() for file in context.files if not file.path.endswith(".tar")}
+
+
+def with_package(lock: Lock, name: str, version: str, **more: object) -> Lock:
+    """The lock with one more package in Pi's tree."""
+    artifact = npm(name, version, "npm:@mariozechner/pi-coding-agent@0.73.1", **more)  # type: ignore[arg-type]
+    claude, pi = lock.agents
+    entries = (*pi.trees[0].entries, TreeEntry(f"node_modules/{name}", artifact.id))
+    pi = dataclasses.replace(pi, trees=(Tree(AMD64, tuple(sorted(entries))),))
+    artifacts = tuple(sorted((*lock.artifacts, artifact), key=lambda item: item.id))
+    return dataclasses.replace(lock, agents=(claude, pi), artifacts=artifacts)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["Containerfile", "claude-code/tree", "claude-code/scripts", "claude-code/bins", "pi/tree", "node/tree"],
+)
+def test_golden(name: str) -> None:
+    # The key differs with the template, which the golden files must not repeat in another place.
+    context = rendered()
+    text = texts(context)[name].replace(str(context.key), "KEY")
+    golden = GOLDEN / name.replace("/", "-")
+    assert text == golden.read_text()
+
+
+def test_golden_launchers_and_versions() -> None:
+    context = rendered()
+    found = {entry.path: entry.content.decode() for entry in context.root if entry.content is not None}
+    for path in ("usr/local/bin/claude", "usr/local/bin/pi", "etc/passwd", "etc/group"):
+        assert found[path] == (GOLDEN / path.replace("/", "-")).read_text()
+    assert json.loads(found["etc/agent-image.json"]) == {
+        "schema": 1,
+        "key": str(context.key),
+        "platform": "linux/amd64",
+        "base": str(context.base),
+        "node": "22.23.5",
+        "agents": {"claude-code": "2.1.328", "pi": "0.73.1"},
+    }
+
+
+def test_the_generated_tar_is_deterministic_and_has_numeric_owners() -> None:
+    first, second = rendered(), rendered()
+    assert first == second
+    raw = next(file.content for file in first.files if file.path == "root.tar")
+    with tarfile.open(fileobj=io.BytesIO(raw)) as archive:
+        members = archive.getmembers()
+    assert [member.name for member in members] == sorted(entry.path for entry in first.root)
+    assert {(member.uname, member.gname) for member in members} == {("", "")}
+    assert {member.mtime for member in members} == {first.epoch}
+    owned = {member.name for member in members if member.uid == 1000 and member.gid == 1000}
+    assert owned == {"home/agent", "workspace"}
+
+
+def test_agents_own_nothing_that_runs() -> None:
+    for entry in rendered().root:
+        if not entry.is_directory:
+            assert (entry.uid, entry.gid) == (0, 0)
+            assert entry.link or not entry.mode & 0o022
+
+
+def test_nothing_unpinned_and_no_network() -> None:
+    text = texts(rendered())["Containerfile"]
+    froms = [line.split()[1] for line in text.splitlines() if line.startswith("FROM ")]
+    assert set(froms) == {"scratch", "base"}
+    runs = [line for line in text.splitlines() if line.startswith("RUN ")]
+    assert runs
+    assert all(line.startswith("RUN --network=none ") for line in runs)
+    assert not re.search(r"https?://|npm (install|ci)|--mount=type=(cache|secret|ssh)|# *syntax", text)
+    assert "@" not in re.sub(r"@\$epoch|\$name@\$version", "", text)
+
+
+@given(
+    name=st.from_regex(r"(@[a-z][a-z0-9]{0,5}/)?[a-z][a-z0-9.-]{0,12}", fullmatch=True),
+    version=st.from_regex(r"[1-9]\.[0-9]\.[0-9]", fullmatch=True),
+    command=st.text(max_size=30),
+)
+def test_each_locked_thing_is_checked_by_its_hash_at_its_place(name: str, version: str, command: str) -> None:
+    script = InstallScript(ScriptEvent.INSTALL, command)
+    lock = with_package(lock_of_template(), name, version, scripts=(script,), scripts_run=True)
+    if not command.isprintable():
+        with pytest.raises(UsageError, match="not one line"):
+            rendered(lock)
+        return
+    context = rendered(lock)
+    files = texts(context)
+    for plan in context.plans:
+        sums = dict(line.split("  ")[::-1] for line in files[f"{plan.folder}/sha512sums"].splitlines())
+        trees = [line.split("\t") for line in files[f"{plan.folder}/tree"].splitlines()]
+        assert {tarball for tarball, _, _ in trees} == set(sums)
+        for tarball, _, label in trees:
+            artifact = next(a for a in lock.artifacts if f"{a.name}@{a.version}" == label)
+            assert sums[tarball] == artifact.integrity.hex
+    sent = {(item.folder, item.name) for item in context.artifacts}
+    assert sent == {(plan.folder, item.tarball) for plan in context.plans for item in plan.placed}
+    run = [line.split("\t", 4) for line in files["pi/scripts"].splitlines()]
+    assert [f"node_modules/{name}", name, version, "install", command] in run
+
+
+def test_scripts_that_may_not_run_are_not_rendered() -> None:
+    assert texts(rendered())["pi/scripts"] == ""
+
+
+def test_the_binary_of_the_declared_processor_level_is_chosen_here() -> None:
+    lock = with_package(lock_of_template(), "tool-linux-x64", "1.0.0")
+    lock = with_package(lock, "tool-linux-x64-baseline", "1.0.0")
+    plan = agent_plan(lock, lock.agents[1], AMD64)
+    assert [item.place for item in plan.omitted] == ["node_modules/tool-linux-x64"]
+    assert "node_modules/tool-linux-x64-baseline" in {item.place for item in plan.placed}
+    assert "newer processor" in plan.omitted[0].reason
+
+
+def test_another_template_is_refused() -> None:
+    with pytest.raises(UsageError, match="another Containerfile"):
+        render(make_lock(), AMD64, TEMPLATE, base_facts())
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [("@EPOCH@", "@EPOK@", "unknown placeholder @EPOK@"), ("#% tail", "#% tale", "expected")],
+)
+def test_a_broken_template_is_refused(old: str, new: str, message: str) -> None:
+    template = TEMPLATE.replace(old, new)
+    with pytest.raises(UsageError, match=message):
+        render(lock_of_template(template), AMD64, template, base_facts())
+
+
+def test_a_package_without_the_command_is_refused() -> None:
+    lock = lock_of_template()
+    artifacts = tuple(
+        dataclasses.replace(item, bins=(("other", "x.js"),)) if item.bins else item for item in lock.artifacts
+    )
+    with pytest.raises(UsageError, match="no command 'claude'"):
+        rendered(dataclasses.replace(lock, artifacts=artifacts))
+
+
+@pytest.mark.parametrize("file", ["../../../etc/x", "/etc/x", "a\tb", "a\nb"])
+def test_a_command_outside_of_its_package_is_refused(file: str) -> None:
+    lock = with_package(lock_of_template(), "evil", "1.0.0", bins=(("x", file),))
+    with pytest.raises(UsageError, match="has a command"):
+        rendered(lock)
+
+
+def test_the_plan_names_every_setting() -> None:
+    lock = lock_of_template()
+    image = rendered(lock).image
+    assert image.platform == Platform("linux", "amd64")
+    assert image.user == "1000:1000"
+    assert dict(image.environment) == {
+        "HOME": "/home/agent",
+        "LANG": "C.UTF-8",
+        "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+    }
+    assert image.labels == (("example.agent-image-builder.key", str(content_key(lock, AMD64))),)
+    assert image.entrypoint == ("/usr/bin/catatonit", "--")
+    assert image.command == ("/bin/bash",)
+    assert image.new_layers == 5
