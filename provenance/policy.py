@@ -1,0 +1,223 @@
+"""policy.toml as values: read from a place that nobody else can write, parsed strictly."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from images.config import parse_duration
+from images.digests import Digest
+from images.errors import LaunchReason, UsageError
+from images.tomlfile import error_at, read_toml
+from provenance.keys import MAX_KEY_BYTES, PublicKey, load_public_key
+from provenance.policy_model import ROLE_TYPES, PolicyToml, Role, TrustToml
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+MAX_POLICY_BYTES: Final = 1024 * 1024
+POLICY_NAME: Final = "policy.toml"
+
+
+class Mode(StrEnum):
+    """REQUIRED: rootless engines, an expectation, pinned bases. DEVELOPMENT: others too; records say so."""
+
+    REQUIRED = "required"
+    DEVELOPMENT = "development"
+
+
+@dataclass(frozen=True, slots=True)
+class Acceptance:
+    """A thing accepted by name, with the operator's reason."""
+
+    what: LaunchReason
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Revoked:
+    """What is no longer believed. ``keys`` are fingerprints."""
+
+    digests: frozenset[Digest]
+    keys: frozenset[Digest]
+    builder_ids: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Trusted:
+    """One key in one role: whom it may call itself, which predicate types it may sign, until when (UTC)."""
+
+    role: Role
+    key: PublicKey
+    ids: frozenset[str]
+    predicate_types: frozenset[str]
+    not_after: datetime | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policy:
+    """A policy. ``digest``: SHA-256 of the file's bytes."""
+
+    path: Path
+    digest: Digest
+    serial: int
+    valid_until: datetime
+    mode: Mode
+    accept: tuple[Acceptance, ...]
+    max_age: timedelta | None
+    min_ruleset: int
+    refuse_tofu: bool
+    bases: frozenset[Digest]
+    revoked: Revoked
+    expect: tuple[tuple[str, Digest], ...]
+    trust: tuple[Trusted, ...]
+
+    def expected_lock(self, image_name: str) -> Digest | None:
+        """The lock digest that ``[expect]`` has for an image name."""
+        return dict(self.expect).get(image_name)
+
+    def accepts(self, what: LaunchReason) -> Acceptance | None:
+        """The acceptance of this name, if there is one."""
+        return next((one for one in self.accept if one.what is what), None)
+
+
+def find_policy(candidates: Sequence[Path]) -> Path:
+    """The first of the places that exists; there is no merging. Raises UsageError naming all of them."""
+    for path in candidates:
+        if path.exists() or path.is_symlink():
+            return path
+    raise UsageError(
+        "no policy, so nothing is trusted; looked for " + ", ".join(map(str, candidates)),
+        where=POLICY_NAME,
+        hint="builder init",
+    )
+
+
+def load_policy(path: Path, *, beside: Path | None = None) -> Policy:
+    """Read and parse a policy file. ``beside``: the directory of the builder.toml in use, if one is.
+
+    Refused: a file, key file or folder that others can write; a policy in or under ``beside`` or in an OCI
+    layout, because whoever makes the image would then approve it himself. Raises UsageError or KeyUnusable.
+    """
+    _check_place(path, beside)
+    raw = _read_guarded(path, MAX_POLICY_BYTES)
+    return parse_policy(
+        raw, path=path, read_key=lambda name: _read_guarded(path.parent / name, MAX_KEY_BYTES)
+    )
+
+
+def parse_policy(raw: bytes, *, path: Path, read_key: Callable[[str], bytes]) -> Policy:
+    """From untrusted bytes; ``read_key`` gives the PEM of a key file named in it."""
+    where = str(path)
+    try:
+        text = raw.decode("utf-8")
+    except UnicodeDecodeError:
+        raise UsageError("not UTF-8", where=where) from None
+    found = read_toml(text, where, PolicyToml)
+    trust = tuple(_trusted(entry, where, read_key) for entry in found.trust)
+    _check_separate(trust, text, where)
+    return Policy(
+        path=path,
+        digest=Digest.of(raw),
+        serial=found.serial,
+        valid_until=found.valid_until.astimezone(UTC),
+        mode=Mode(found.mode),
+        accept=tuple(Acceptance(LaunchReason(one.what), one.why) for one in found.accept),
+        max_age=timedelta(seconds=parse_duration(found.max_age)) if found.max_age else None,
+        min_ruleset=found.min_ruleset,
+        refuse_tofu=found.refuse_tofu,
+        bases=frozenset(map(Digest, found.bases)),
+        revoked=Revoked(
+            digests=frozenset(map(Digest, found.revoked.digests)),
+            keys=frozenset(map(Digest, found.revoked.keys)),
+            builder_ids=frozenset(found.revoked.builder_ids),
+        ),
+        expect=tuple(sorted((name, Digest(value)) for name, value in found.expect.items())),
+        trust=trust,
+    )
+
+
+def _trusted(entry: TrustToml, where: str, read_key: Callable[[str], bytes]) -> Trusted:
+    role = Role(entry.role)
+    return Trusted(
+        role=role,
+        key=load_public_key(read_key(entry.key), f"{where}, key {entry.key}"),
+        ids=frozenset(entry.builder_ids or entry.verifier_ids or entry.launcher_ids),
+        predicate_types=frozenset(entry.predicate_types or ROLE_TYPES[role]),
+        not_after=entry.not_after.astimezone(UTC) if entry.not_after else None,
+    )
+
+
+def _check_separate(trust: tuple[Trusted, ...], text: str, where: str) -> None:
+    """One key, one role: with one key in two roles, one stolen key would be enough."""
+    for number, entry in enumerate(trust):
+        for other in trust[:number]:
+            if other.key.fingerprint == entry.key.fingerprint:
+                roles = f"as {other.role} and as {entry.role}" if other.role is not entry.role else "twice"
+                raise error_at(
+                    text,
+                    where,
+                    ["trust", number, "key"],
+                    f"the same key is trusted {roles}; expected it once",
+                )
+
+
+def _check_place(path: Path, beside: Path | None) -> None:
+    real = path.resolve()
+    # The path as given counts too: a link in the repository would let its author choose the policy.
+    given = path.parent.resolve() / path.name
+    if beside is not None and any(one.is_relative_to(beside.resolve()) for one in (real, given)):
+        raise UsageError(
+            f"the policy lies under {beside}, the folder of builder.toml: an image cannot approve itself",
+            where=str(path),
+            hint="builder init",
+        )
+    for folder in (*real.parents, *given.parents):
+        if (folder / "oci-layout").exists():
+            raise UsageError(
+                f"the policy lies in the OCI layout {folder}", where=str(path), hint="builder init"
+            )
+
+
+def _read_guarded(path: Path, limit: int) -> bytes:
+    """A regular file that, like its folder, belongs to us or root and that nobody else can write."""
+    try:
+        real = path.resolve(strict=True)
+        _check_guarded(real.parent.stat(), real.parent)
+        handle = os.open(real, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOFOLLOW", 0))
+    except (OSError, ValueError, RuntimeError) as broken:
+        why = getattr(broken, "strerror", None) or "not a path"
+        raise UsageError(f"cannot be read: {why}", where=str(path), hint="builder init") from None
+    try:
+        status = os.fstat(handle)
+        if not stat.S_ISREG(status.st_mode):
+            raise UsageError("not a regular file", where=str(path))
+        _check_guarded(status, real)
+        with os.fdopen(handle, "rb", closefd=False) as file:
+            data = file.read(limit + 1)
+    finally:
+        os.close(handle)
+    if len(data) > limit:
+        raise UsageError(f"more than {limit} bytes", where=str(path))
+    return data
+
+
+def _check_guarded(status: os.stat_result, path: Path) -> None:
+    if not hasattr(os, "geteuid"):
+        return  # no such owners and modes on this system
+    if status.st_uid not in (0, os.geteuid()):
+        raise UsageError(f"belongs to uid {status.st_uid}, neither root nor us", where=str(path))
+    # In a sticky folder (/tmp) others cannot replace what is not theirs.
+    sticky_folder = stat.S_ISDIR(status.st_mode) and status.st_mode & stat.S_ISVTX
+    if status.st_mode & 0o022 and not sticky_folder:
+        raise UsageError(
+            f"others can write it (mode {stat.S_IMODE(status.st_mode):04o}), so it is not trusted",
+            where=str(path),
+            hint=f"chmod go-w {path}",
+        )

@@ -1,0 +1,169 @@
+"""The shape of policy.toml as a model: its keys, and the values that this version does not enforce yet."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import StrEnum
+from typing import Annotated, Final, Literal, TypeVar
+
+from pydantic import (
+    AfterValidator,
+    AwareDatetime,
+    BaseModel,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    model_validator,
+)
+
+from images.config import parse_duration
+from images.errors import LaunchReason
+from provenance.predicates import DETECTION_TYPE, LAUNCH_TYPE, PROVENANCE_TYPE, SCAN_TYPE, VSA_TYPE
+
+# What a policy may accept by name: a thing that this host cannot enforce, never a proof that is missing.
+ACCEPTABLE: Final = frozenset({LaunchReason.LIMITS_NOT_ENFORCED, LaunchReason.KEYS_READABLE})
+MAX_ENTRIES: Final = 1000
+
+
+class Role(StrEnum):
+    """What a key may speak for."""
+
+    BUILDER = "builder"
+    VERIFIER = "verifier"
+    LAUNCHER = "launcher"
+
+
+ROLE_TYPES: Final = {
+    Role.BUILDER: (PROVENANCE_TYPE, SCAN_TYPE, DETECTION_TYPE),
+    Role.VERIFIER: (VSA_TYPE,),
+    Role.LAUNCHER: (LAUNCH_TYPE,),
+}
+
+_Value = TypeVar("_Value")
+
+
+def _neutral(neutral: object, why: str) -> AfterValidator:
+    """Only the value that asks for nothing: a wish that would be ignored is an error instead."""
+
+    def check(value: _Value) -> _Value:
+        if value != neutral:
+            raise ValueError(f"not enforced by this version, so it is refused: {why}")
+        return value
+
+    return AfterValidator(check)
+
+
+def _checked(parse: Callable[[str], object]) -> AfterValidator:
+    def check(text: str) -> str:
+        parse(text)
+        return text
+
+    return AfterValidator(check)
+
+
+DigestText = Annotated[str, StringConstraints(pattern=r"^sha256:[0-9a-f]{64}$")]
+Duration = Annotated[str, _checked(parse_duration)]
+Reason = Annotated[str, StringConstraints(min_length=3, max_length=500, strip_whitespace=True)]
+Identifier = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9+.-]*:[\x21-\x7e]+$", max_length=500)]
+Digests = Annotated[list[DigestText], Field(max_length=MAX_ENTRIES)]
+Identifiers = Annotated[list[Identifier], Field(max_length=MAX_ENTRIES)]
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+class AcceptToml(_Strict):
+    """One named thing that this operator lives with, and why."""
+
+    what: str
+    why: Reason
+
+    @model_validator(mode="after")
+    def _known(self) -> AcceptToml:
+        if self.what not in ACCEPTABLE:
+            expected = ", ".join(sorted(ACCEPTABLE))
+            raise ValueError(f"what: {self.what[:60]!r} cannot be accepted; expected one of {expected}")
+        return self
+
+
+class RevokedToml(_Strict):
+    """What is no longer believed: images, keys (fingerprints), builder ids."""
+
+    digests: Digests = []
+    keys: Digests = []
+    builder_ids: Identifiers = []
+
+
+class EnableToml(_Strict):
+    """MCP servers and Skills that may be turned on."""
+
+    mcp: Annotated[list[str], _neutral([], "MCP servers come later")] = []
+    skills: Annotated[list[str], _neutral([], "Skills come later")] = []
+
+
+class TrustToml(_Strict):
+    """One key, the role it has, and whom it may call itself."""
+
+    role: str
+    kind: str
+    key: Annotated[str, StringConstraints(min_length=1, max_length=1000)] = ""
+    builder_ids: Identifiers = []
+    verifier_ids: Identifiers = []
+    launcher_ids: Identifiers = []
+    predicate_types: Annotated[list[str], Field(max_length=20)] | None = None
+    not_after: AwareDatetime | None = None
+
+    @model_validator(mode="after")
+    def _whole(self) -> TrustToml:
+        if self.role == "rebuilder":
+            raise ValueError("role: rebuilders are not counted by this version, so they are refused")
+        if self.role not in set(Role):
+            raise ValueError(f"role: {self.role[:40]!r}; expected one of {', '.join(Role)}")
+        if self.kind == "keyless":
+            raise ValueError('kind: "keyless" is not in this version yet; expected "key"')
+        if self.kind != "key" or not self.key:
+            raise ValueError('expected kind = "key" and key = a file')
+        named = {
+            Role.BUILDER: self.builder_ids,
+            Role.VERIFIER: self.verifier_ids,
+            Role.LAUNCHER: self.launcher_ids,
+        }
+        for role, ids in named.items():
+            if bool(ids) is not (role == self.role):
+                needed = "needs" if role == self.role else "cannot have"
+                raise ValueError(f"role {self.role} {needed} {role}_ids")
+        if self.predicate_types is not None and not (
+            self.predicate_types and set(self.predicate_types) <= set(ROLE_TYPES[Role(self.role)])
+        ):
+            expected = ", ".join(ROLE_TYPES[Role(self.role)])
+            raise ValueError(f"predicate_types: expected some of {expected}")
+        return self
+
+
+class PolicyToml(_Strict):
+    """policy.toml: whom to believe, what to expect, what to accept."""
+
+    schema_: Literal[1] = Field(alias="schema")
+    serial: Annotated[int, Field(ge=1, le=2**53)]
+    valid_until: AwareDatetime
+    mode: Literal["required", "development"]
+    accept: Annotated[list[AcceptToml], Field(max_length=100)] = []
+    max_age: Duration | None = None
+    min_rebuilds: Annotated[int, _neutral(0, "rebuilds are not counted yet; expected 0")] = 0
+    min_ruleset: Annotated[int, Field(ge=1, le=1_000_000)] = 1
+    nested: Annotated[
+        Literal["listed", "opened"],
+        _neutral("listed", 'nested archives are listed, not opened; expected "listed"'),
+    ] = "listed"
+    refuse_tofu: bool = False
+    bases: Digests = []
+    revoked: RevokedToml = RevokedToml()
+    network: Annotated[list[str], _neutral([], "runs have no network yet; expected []")] = []
+    enable: EnableToml = EnableToml()
+    engine_store: Annotated[
+        Literal["trust", "rehash"],
+        _neutral("trust", 'the engine\'s store is not hashed again yet; expected "trust"'),
+    ] = "trust"
+    expect: Annotated[dict[str, DigestText], Field(max_length=MAX_ENTRIES)] = {}
+    trust: Annotated[list[TrustToml], Field(min_length=1, max_length=100)]
