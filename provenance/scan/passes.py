@@ -1,0 +1,130 @@
+"""Run all passes of one scan over its sources, layers in parallel, and put the report together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+from images.credentials import RULESET_VERSION
+from images.errors import VerifyFailed
+from provenance.layers import layer_chunks
+from provenance.scan.allow import AllowList, Packages
+from provenance.scan.collect import Collector, TooMany
+from provenance.scan.documents import judge_document
+from provenance.scan.engine import ENGINE_NAME, Engine, EngineStopped, engine_version
+from provenance.scan.judge import judge
+from provenance.scan.layer import LayerPass, LinkedPath, apply_rules
+from provenance.scan.lookinside import MAX_LOOK_INSIDE
+from provenance.scan.places import PathTable
+from provenance.scan.report import BlobCoverage, Place, ScanReport
+from provenance.scan.request import ScanRequest
+from provenance.scan.ruleset import ruleset_digest
+from provenance.scan.sources import DocumentSource, LayerSource, Sources
+from provenance.scan.tarwalk import Member, MemberKind, TarWalker, Unreadable
+
+
+def scan_sources(sources: Sources, request: ScanRequest, allow: AllowList) -> ScanReport:
+    """The report. Faults of the image are in it as incomplete; only a fault of ours raises."""
+    engine, table = Engine(), PathTable()
+    collector = Collector(request.key, allow, Packages(request.packages))
+    for reason in sources.missing:
+        collector.incomplete(reason)
+    extra = tuple(DocumentSource(name, raw) for name, raw in request.documents)
+    for document in (*sources.documents, *extra):
+        _scan_document(document, engine, collector)
+
+    def scan_layer(source: LayerSource) -> list[LinkedPath]:
+        layer_pass = LayerPass(str(source.layer.digest), engine.finder(), table, collector)
+        try:
+            with source.open() as file:
+                layer_pass.run(layer_chunks(file, source.layer, source.diff_id, str(source.layer.digest)))
+        except VerifyFailed as gone:
+            collector.incomplete(f"layer {source.layer.digest}: {gone}")
+        return layer_pass.linked
+
+    largest_first = sorted(sources.layers, key=lambda source: -source.layer.size)
+    with ThreadPoolExecutor(max_workers=request.threads) as pool:
+        linked = [path for found in pool.map(scan_layer, largest_first) for path in found]
+    if linked:
+        _look_at_links(sources.layers, linked, collector)
+    return _report(sources.subject, allow, collector)
+
+
+def _scan_document(document: DocumentSource, engine: Engine, collector: Collector) -> None:
+    raw = document.raw
+    scanned = 0
+    try:
+        for candidate in engine.finder().find(raw) if raw else ():
+            found = judge(raw, candidate)
+            if found:
+                place = Place(document.kind, document.name, "", candidate.at)
+                collector.found(found.rule, place, found.value)
+        scanned = len(raw)
+        for path, named in judge_document(raw, document.name):
+            place = Place(document.kind, document.name, path)
+            collector.found(named.rule, place, named.value.encode("utf-8", "surrogatepass"))
+    except (EngineStopped, TooMany) as stopped:
+        collector.incomplete(f"{document.name}: {stopped}")
+    collector.covered(BlobCoverage(document.name, "document", len(raw), scanned, 0))
+
+
+def _look_at_links(layers: tuple[LayerSource, ...], linked: list[LinkedPath], collector: Collector) -> None:
+    """A hard link at a path of the table: read its target, in whichever layer, under the link's rules."""
+    targets: dict[str, list[LinkedPath]] = {}
+    for link in linked:
+        targets.setdefault(link.target, []).append(link)
+    read: set[str] = set()
+    for source in layers:
+        digest = str(source.layer.digest)
+        for member, content in _contents(source, frozenset(targets), collector):
+            read.add(member.name)
+            for link in targets[member.name]:
+                apply_rules(link.rules, content, digest, link.path, collector)
+    for target in sorted(targets.keys() - read):
+        paths = ", ".join(link.path for link in targets[target][:3])
+        collector.incomplete(f"{paths}: a hard link to {target}, which no layer holds as a file")
+
+
+def _contents(
+    source: LayerSource, wanted: frozenset[str], collector: Collector
+) -> Iterator[tuple[Member, bytes]]:
+    content = bytearray()
+    done: list[tuple[Member, bytes]] = []
+
+    def on_content(member: Member, piece: memoryview, last: bool) -> None:
+        if len(content) <= MAX_LOOK_INSIDE:
+            content.extend(piece)
+        if last:
+            done.append((member, bytes(content)))
+            content.clear()
+
+    walker = TarWalker(
+        lambda member: member.kind is MemberKind.FILE and member.name in wanted,
+        on_content,
+        lambda _header, _text: None,
+    )
+    digest = str(source.layer.digest)
+    try:
+        with source.open() as file:
+            for chunk in layer_chunks(file, source.layer, None, digest):
+                walker.feed(memoryview(chunk))
+                yield from done
+                done.clear()
+    except (Unreadable, VerifyFailed) as broken:
+        collector.incomplete(f"layer {digest}: {broken}")
+
+
+def _report(subject: str, allow: AllowList, collector: Collector) -> ScanReport:
+    gathered = collector.collected
+    return ScanReport(
+        subject=subject,
+        ruleset=RULESET_VERSION,
+        ruleset_digest=ruleset_digest(allow),
+        engine=f"{ENGINE_NAME} {engine_version()}",
+        coverage=tuple(sorted(gathered.coverage, key=lambda blob: (blob.kind, blob.digest))),
+        findings=tuple(gathered.findings[key] for key in sorted(gathered.findings, key=str)),
+        cleared=tuple(gathered.cleared[key] for key in sorted(gathered.cleared, key=str)),
+        nested=tuple(sorted(gathered.nested, key=lambda member: (member.layer, member.path))),
+        nested_count=gathered.nested_count,
+        incomplete=tuple(sorted(set(gathered.incomplete))),
+    )

@@ -1,0 +1,88 @@
+"""What the parent asks the scanning child for, as one JSON object on its standard input."""
+
+from __future__ import annotations
+
+import base64
+import json
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from images.credentials import Secret
+from images.digests import Digest
+from images.errors import UsageError
+from images.strictjson import JsonValue, read_object
+from provenance.scan.allow import PackageTree
+
+MAX_REQUEST = 64 << 20
+
+
+class Target(StrEnum):
+    """IMAGE: one manifest of a layout. ARCHIVE: all that a layout directory or a saved tar holds."""
+
+    IMAGE = "image"
+    ARCHIVE = "archive"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScanRequest:
+    """``key``: of the short hashes, fresh for each run. ``documents``: (name, bytes) of bundles."""
+
+    target: Target
+    path: Path
+    digest: Digest | None
+    key: Secret
+    threads: int = 2
+    documents: tuple[tuple[str, bytes], ...] = ()
+    packages: tuple[PackageTree, ...] = ()
+
+    def to_json(self) -> bytes:
+        """For the child alone: it holds the key."""
+        return json.dumps(
+            {
+                "target": self.target.value,
+                "path": str(self.path),
+                "digest": self.digest or "",
+                "key": self.key.reveal().hex(),
+                "threads": self.threads,
+                "documents": [[name, base64.b64encode(raw).decode()] for name, raw in self.documents],
+                "packages": [[tree.prefix, tree.name, tree.version] for tree in self.packages],
+            }
+        ).encode()
+
+
+def read_request(raw: bytes) -> ScanRequest:
+    """In the child. The parent wrote it, so a fault is a bug; still read strictly. Raises UsageError."""
+    document = read_object(raw, "scan request", max_bytes=MAX_REQUEST)
+    digest = _text(document["digest"])
+    threads = document["threads"]
+    if not isinstance(threads, int) or not 1 <= threads <= 64:
+        raise UsageError("threads is not a small number", where="scan request")
+    return ScanRequest(
+        target=Target(_text(document["target"])),
+        path=Path(_text(document["path"])),
+        digest=Digest(digest) if digest else None,
+        key=Secret(bytes.fromhex(_text(document["key"]))),
+        threads=threads,
+        documents=tuple(
+            (name, base64.b64decode(encoded)) for name, encoded in _rows(document["documents"], 2)
+        ),
+        packages=tuple(PackageTree(*row) for row in _rows(document["packages"], 3)),
+    )
+
+
+def _text(value: JsonValue) -> str:
+    if not isinstance(value, str):
+        raise UsageError("not text", where="scan request")
+    return value
+
+
+def _rows(value: JsonValue, width: int) -> list[list[str]]:
+    if not isinstance(value, list):
+        raise UsageError("not a list", where="scan request")
+    rows = []
+    for item in value:
+        if not isinstance(item, list) or len(item) != width:
+            raise UsageError(f"not a row of {width}", where="scan request")
+        rows.append([_text(cell) for cell in item])
+    return rows
