@@ -7,8 +7,10 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
+from typing import TypeAlias
 
 OnChunk = Callable[[bytes], None]
+Input: TypeAlias = bytes | Path | int | Iterator[bytes] | None
 
 
 class Ending(StrEnum):
@@ -35,7 +37,7 @@ class Command:
     environment: Mapping[str, str]
     deadline: float
     working_dir: Path = Path("/")
-    stdin: bytes | Path | int | Iterator[bytes] | None = None
+    stdin: Input = None
     stdout_path: Path | None = None
     stdout_limit: int = 1 << 34
     capture: int = 1 << 20  # most bytes kept of each pipe, the first ones; the live callbacks see every chunk

@@ -126,6 +126,9 @@ class ContainerPlan:
     tmpfs: tuple[Tmpfs, ...] = ()
     read_only_binds: tuple[ReadOnlyBind, ...] = ()
     private_binds: tuple[PrivateBind, ...] = ()
+    volumes: tuple[
+        str, ...
+    ] = ()  # targets of anonymous volumes on the engine's disk, removed with the container
     limits: Limits | None = None
     keep_stdin: bool = True
     auto_remove: bool = False
@@ -187,3 +190,5 @@ class InspectedContainer:
     memory: int
     pids: int
     cpus: float
+    extra_groups: tuple[str, ...] = ()
+    unplanned: tuple[str, ...] = ()  # settings that are on although no plan can ask for them; must be empty

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Protocol
 
+from backend.commands import Input, OnChunk
 from backend.containers import ContainerPlan, EngineFacts, ExecPlan, InspectedContainer, LoadedImage
 from backend.runner import Outcome
 from images.oci import OciImage
-
-OnChunk = Callable[[bytes], None]
 
 
 class Engine(Protocol):
@@ -45,13 +44,13 @@ class Engine(Protocol):
         self,
         container: str,
         *,
-        stdin: bytes | Path | int | None,
+        stdin: Input,
         on_stdout: OnChunk | None,
         on_stderr: OnChunk | None,
         deadline: float,
         stdout_path: Path | None = None,
     ) -> Outcome:
-        """Start and stay until it ends: ``start --attach --interactive``. An int ``stdin``: a descriptor."""
+        """Start and stay until it ends. A time-out ends the client only: the caller removes the container."""
 
     def start(self, container: str) -> None:
         """Start detached."""
@@ -64,12 +63,15 @@ class Engine(Protocol):
         container: str,
         plan: ExecPlan,
         *,
-        stdin: bytes | Path | int | None = None,
+        stdin: Input = None,
         on_stdout: OnChunk | None = None,
         on_stderr: OnChunk | None = None,
         deadline: float = 60.0,
     ) -> Outcome:
-        """Run one command inside. The exit code is the client's: judge engine failures by inspect."""
+        """Run one command inside. The exit code is the client's: judge engine failures by inspect.
+
+        A time-out ends the client only: the command lives on until the caller ends it inside.
+        """
 
     def copy_in(self, container: str, target: str, tar: Path) -> None:
         """A tar with numeric owners through ``cp -`` into a created container's volume."""

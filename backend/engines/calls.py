@@ -1,0 +1,100 @@
+"""The calls that the Docker and Podman clients spell alike, over one container named by its full id."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from backend.commands import Input, OnChunk
+from backend.engines.client import Client, complaint
+from backend.engines.grammar import container_id
+from backend.runner import Outcome, run
+from images.errors import HostError
+
+COPY_SECONDS: Final = 900.0
+GONE_SECONDS: Final = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerCalls:
+    """The part of the engine protocol that is the same in both dialects."""
+
+    client: Client
+
+    @property
+    def product(self) -> str:
+        """``docker`` or ``podman``."""
+        return self.client.product
+
+    def start(self, container: str) -> None:
+        """Start detached."""
+        self.client.need(
+            "container", "start", container_id(container), what=f"start container {container[:12]}"
+        )
+
+    def attach_argv(self, container: str) -> tuple[tuple[str, ...], Mapping[str, str]]:
+        """For a supervisor that holds the pipe itself."""
+        return self.client.argv(*_attached(container)), self.client.environment
+
+    def start_attached(
+        self,
+        container: str,
+        *,
+        stdin: Input,
+        on_stdout: OnChunk | None,
+        on_stderr: OnChunk | None,
+        deadline: float,
+        stdout_path: Path | None = None,
+    ) -> Outcome:
+        """Start and stay until it ends. A time-out ends the client only: the caller removes the container."""
+        command = self.client.command(
+            *_attached(container), stdin=stdin, deadline=deadline, stdout_path=stdout_path
+        )
+        return run(command, on_stdout=on_stdout, on_stderr=on_stderr)
+
+    def copy_in(self, container: str, target: str, tar: Path) -> None:
+        """A tar with numeric owners into a created container's volume."""
+        destination = f"{container_id(container)}:{target}"
+        outcome = run(
+            self.client.command("container", "cp", "-", destination, stdin=tar, deadline=COPY_SECONDS)
+        )
+        if not outcome.ok:
+            raise self.client.failed(f"copy into container {container[:12]}", outcome)
+
+    def logs(self, container: str, limit: int) -> bytes:
+        """What the container wrote last, both streams; empty when there is none."""
+        outcome = self.client.ask("container", "logs", "--tail=200", container_id(container))
+        return (outcome.stdout + outcome.stderr)[-limit:]
+
+    def remove(self, container: str) -> None:
+        """Force-remove with anonymous volumes. Somebody else removing it at the same time is success too."""
+        until = time.monotonic() + GONE_SECONDS
+        while True:
+            outcome = self.client.ask("container", "rm", "--force", "--volumes", container_id(container))
+            if not self.listed(f"id={container}"):
+                return
+            if time.monotonic() > until:
+                raise HostError(
+                    f"{self.product} cannot remove container {container[:12]}: {complaint(outcome.stderr)}",
+                    where=self.product,
+                    hint=f"{self.product} container rm --force {container}",
+                )
+            time.sleep(0.1)
+
+    def list_labelled(self, label: str, value: str) -> tuple[str, ...]:
+        """Full ids in any state."""
+        return self.listed(f"label={label}={value}")
+
+    def listed(self, wanted: str) -> tuple[str, ...]:
+        """Full ids of the containers in any state that one engine filter lets through."""
+        said = self.client.need(
+            "container", "ls", "--all", "--no-trunc", "--quiet", f"--filter={wanted}", what="list containers"
+        )
+        return tuple(container_id(line) for line in said.decode("ascii", "replace").split())
+
+
+def _attached(container: str) -> tuple[str, ...]:
+    return ("container", "start", "--attach", "--interactive", container_id(container))

@@ -1,0 +1,148 @@
+"""The Podman dialect: Podman on this machine, rootless or rootful, through its client program."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, TypeVar
+
+from pydantic import BaseModel
+
+from backend.commands import Input, OnChunk
+from backend.containers import (
+    ContainerPlan,
+    EngineFacts,
+    ExecPlan,
+    ImageIdKind,
+    InspectedContainer,
+    LoadedImage,
+)
+from backend.engines.calls import ContainerCalls
+from backend.engines.docker_documents import read_document
+from backend.engines.grammar import container_id
+from backend.engines.podman_create import create_arguments, exec_arguments, user_namespace
+from backend.engines.podman_documents import (
+    ContainerDocument,
+    ImageDocument,
+    InfoDocument,
+    container_of,
+    digest_of_id,
+    facts_of,
+)
+from backend.runner import Outcome, run
+from images.errors import HostError
+from images.oci import OciImage
+from provenance.layout_writing import export_single
+
+LOAD_SECONDS: Final = 900.0
+CREATE_SECONDS: Final = 300.0  # the first container of a mapping copies the image
+
+Model = TypeVar("Model", bound=BaseModel)
+
+
+@dataclass(frozen=True, slots=True)
+class Podman(ContainerCalls):
+    """Fulfils :class:`backend.engines.protocol.Engine`. ``signature_policy`` is the file that pull is given.
+
+    Pulling is from a private layout that was just re-hashed, so the file accepts anything; it is ours, so
+    that the machine's own never decides.
+    """
+
+    signature_policy: Path
+    rootless: bool
+
+    def facts(self) -> EngineFacts:
+        """Identity, asked from Podman."""
+        machine = os.uname()
+        info = read_document(
+            InfoDocument,
+            self.client.document("info", "--format={{json .}}", what="describe itself"),
+            "podman info",
+        )
+        return facts_of(info, host_name=machine.nodename, kernel=machine.release)
+
+    def find_image(self, image: OciImage) -> LoadedImage | None:
+        """By its configuration's digest, which is Podman's image id, and by its layers."""
+        digest = image.settings.digest
+        outcome = self.client.ask("image", "inspect", "--format={{json .}}", digest.hex)
+        if not outcome.ok:
+            return None
+        found = self._only(ImageDocument, outcome.stdout, "image inspect")
+        if digest_of_id(found.Id) != digest or found.RootFS.Layers != image.settings.diff_ids:
+            return None
+        return LoadedImage(image=image, id=digest, id_kind=ImageIdKind.CONFIG)
+
+    def load(self, image: OciImage, staging: Path) -> LoadedImage:
+        """Pull from a private layout of this one image, by configuration digest."""
+        if (found := self.find_image(image)) is not None:
+            return found
+        with tempfile.TemporaryDirectory(dir=staging, prefix="load-") as folder:
+            source = Path(folder) / "image"
+            export_single(image.layout, image.digest, source)
+            self.client.need(
+                "image",
+                "pull",
+                "--quiet",
+                f"--signature-policy={self.signature_policy}",
+                f"oci:{source}",
+                what=f"load image {image.digest}",
+                seconds=LOAD_SECONDS,
+            )
+        found = self.find_image(image)
+        if found is None:
+            raise HostError(
+                f"podman loaded image {image.digest}, but has no image of its configuration digest",
+                where="podman",
+                hint="builder doctor",
+                reason="image-id",
+            )
+        # Pulling named it after the staging directory: an image of ours has no name.
+        self.client.ask("image", "untag", found.id.hex)
+        return found
+
+    def remove_image(self, image: LoadedImage) -> None:
+        """Gone already is success; in use by a container is HostError."""
+        outcome = self.client.ask("image", "rm", image.id.hex)
+        if not outcome.ok and self.find_image(image.image) is not None:
+            raise self.client.failed(f"remove image {image.id}", outcome)
+
+    def create(self, plan: ContainerPlan) -> str:
+        """Create, without starting. An engine may fail after it made the container: find it by its labels."""
+        userns = user_namespace(plan.purpose, rootless=self.rootless)
+        outcome = self.client.ask(*create_arguments(plan, userns=userns), seconds=CREATE_SECONDS)
+        if outcome.ok:
+            return container_id(outcome.stdout.decode("ascii", "replace").strip())
+        raise self.client.failed(f"create container {plan.name}", outcome)
+
+    def inspect(self, container: str) -> InspectedContainer | None:
+        """None when Podman lists no such container."""
+        outcome = self.client.ask("container", "inspect", "--format={{json .}}", container_id(container))
+        if outcome.ok:
+            return container_of(self._only(ContainerDocument, outcome.stdout, "container inspect"))
+        if not self.listed(f"id={container}"):
+            return None
+        raise self.client.failed(f"inspect container {container[:12]}", outcome)
+
+    def exec(
+        self,
+        container: str,
+        plan: ExecPlan,
+        *,
+        stdin: Input = None,
+        on_stdout: OnChunk | None = None,
+        on_stderr: OnChunk | None = None,
+        deadline: float = 60.0,
+    ) -> Outcome:
+        """Run one command inside. A time-out ends the client only: the command inside lives on."""
+        arguments = exec_arguments(container_id(container), plan, stdin=stdin is not None)
+        command = self.client.command(*arguments, stdin=stdin, deadline=deadline)
+        return run(command, on_stdout=on_stdout, on_stderr=on_stderr)
+
+    def _only(self, model: type[Model], data: bytes, verb: str) -> Model:
+        """Podman answers an inspect with a list of one."""
+        value = self.client.read(data, verb)
+        if isinstance(value, list) and len(value) == 1:
+            value = value[0]
+        return read_document(model, value, f"podman {verb}")

@@ -1,0 +1,230 @@
+"""The closed tool plans: the resolver's and the build container's fixed argv, deadline and clean-up."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import secrets
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from backend.commands import Input
+from backend.containers import (
+    ContainerPlan,
+    ExecPlan,
+    LoadedImage,
+    Network,
+    PrivateBind,
+    Purpose,
+    Tmpfs,
+)
+from backend.engines.client import complaint
+from backend.engines.protocol import Engine
+from backend.runner import Child, Command, Ending, Outcome, spawn
+from images.errors import HostError
+
+TOOL_LABEL: Final = "agent-image-builder.tool"  # a fresh random value for each container of a tool
+Labels = tuple[tuple[str, str], ...]
+
+_JOB_BYTES: Final = 64 * 1024 * 1024
+# The job and its secrets live in a memory file system, and arrive as a tar on standard input.
+_RESOLVE: Final = "umask 022 && mkdir -p /run/job && tar -x -C /run/job && exec node /run/job/resolve.mjs"
+
+# PID 1 reads our pipe: when this process dies, however it dies, the build container ends with all that it
+# runs. BuildKit's own end stops PID 1 too.
+_BUILD: Final = (
+    'deadline="$1"; shift; exec 3<&0; '
+    '( rootlesskit --state-dir=/run/user/1000/rootlesskit buildkitd "$@" </dev/null 3<&-; kill -TERM 1 ) & '
+    'exec timeout --kill-after=5 "$deadline" cat <&3 >/dev/null'
+)
+_BUILD_STATE: Final = "/home/user/.local/share/buildkit"
+_BUILD_USER: Final = (1000, 1000)
+_BUILD_SOCKET_DIR: Final = "/run/private"
+_SOCKET: Final = "buildkitd.sock"
+_SOCKET_PATH_BYTES: Final = 107  # what a unix socket address holds
+_READY_SECONDS: Final = 60.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BuildContainer:
+    """A running BuildKit: the ``endpoint`` that buildx takes, and the ``environment`` to reach it."""
+
+    name: str
+    container: str
+    endpoint: str
+    environment: Mapping[str, str]
+    is_running: Callable[[], bool]
+
+
+def run_resolver(
+    engine: Engine,
+    image: LoadedImage,
+    *,
+    stdin: Input,
+    stdout_path: Path,
+    on_progress: Callable[[bytes], None],
+    deadline: float,
+    labels: Labels,
+) -> Outcome:
+    """Run the resolver over the job tar on ``stdin``; its result tar lands in ``stdout_path``.
+
+    ``on_progress`` gets the chunks of its standard error. ``deadline`` in seconds holds inside and outside.
+    The exit code is the container's own, and the container is gone when this returns or raises (HostError).
+    """
+    plan = resolver_plan(image, token=secrets.token_hex(8), deadline=deadline, labels=labels)
+    with created(engine, plan) as container:
+        outcome = engine.start_attached(
+            container,
+            stdin=stdin,
+            on_stdout=None,
+            on_stderr=on_progress,
+            deadline=deadline + 15,
+            stdout_path=stdout_path,
+        )
+        return _with_own_code(engine, container, outcome)
+
+
+def resolver_plan(image: LoadedImage, *, token: str, deadline: float, labels: Labels) -> ContainerPlan:
+    """The one plan with a network. No capability, no host path; its root is writable and thrown away."""
+    return ContainerPlan(
+        purpose=Purpose.RESOLVE,
+        image=image,
+        name=f"agent-image-builder-resolve-{token}",
+        labels=(*labels, (TOOL_LABEL, token)),
+        entrypoint=("/usr/bin/timeout",),
+        arguments=("--kill-after=5", str(math.ceil(deadline)), "sh", "-c", _RESOLVE),
+        user=None,
+        hostname="resolver",
+        network=Network.ORDINARY,
+        read_only_root=False,
+        tmpfs=(Tmpfs(path="/run/job", size=_JOB_BYTES),),
+        deadline=deadline,
+    )
+
+
+@contextlib.contextmanager
+def build_container(
+    engine: Engine,
+    image: LoadedImage,
+    private_dir: Path,
+    labels: Labels,
+    *,
+    deadline: float = 3600.0,
+) -> Iterator[BuildContainer]:
+    """A running BuildKit without network, reachable by buildx; gone with its state when the block ends.
+
+    ``private_dir``: a 0700 directory of ours with a short path, for the socket where the engine needs one
+    (Podman). It also ends when this process dies, and after ``deadline`` seconds. HostError when it does not
+    answer.
+    """
+    by_socket = engine.product == "podman"
+    plan = build_plan(
+        image,
+        token=secrets.token_hex(8),
+        deadline=deadline,
+        labels=labels,
+        socket_dir=_short(private_dir) if by_socket else None,
+    )
+    with created(engine, plan) as container:
+        argv, environment = engine.attach_argv(container)
+        tether = spawn(Command(argv=argv, environment=environment, deadline=deadline + 60))
+        with tether:
+            _wait_until_ready(engine, container, tether, by_socket=by_socket)
+            yield BuildContainer(
+                name=plan.name,
+                container=container,
+                endpoint=f"unix://{private_dir / _SOCKET}"
+                if by_socket
+                else f"docker-container://{plan.name}",
+                environment=environment,
+                is_running=lambda: tether.wait(0) is None,
+            )
+
+
+def build_plan(
+    image: LoadedImage, *, token: str, deadline: float, labels: Labels, socket_dir: Path | None
+) -> ContainerPlan:
+    """BuildKit as uid 1000 over a disk volume of its own; not privileged, nothing added, no network."""
+    address = () if socket_dir is None else (f"--addr=unix://{_BUILD_SOCKET_DIR}/{_SOCKET}",)
+    binds = () if socket_dir is None else (PrivateBind(source=socket_dir, target=_BUILD_SOCKET_DIR),)
+    return ContainerPlan(
+        purpose=Purpose.BUILD,
+        image=image,
+        name=f"agent-image-builder-build-{token}",
+        labels=(*labels, (TOOL_LABEL, token)),
+        entrypoint=("/bin/sh",),
+        arguments=("-c", _BUILD, "build", str(math.ceil(deadline)), *address),
+        user=None,
+        hostname="build",
+        read_only_root=False,
+        private_binds=binds,
+        volumes=(_BUILD_STATE,),
+        deadline=deadline,
+    )
+
+
+@contextlib.contextmanager
+def created(engine: Engine, plan: ContainerPlan) -> Iterator[str]:
+    """The id of a created container, which is gone when the block ends, however it ends."""
+    token = dict(plan.labels)[TOOL_LABEL]
+    try:
+        yield engine.create(plan)
+    finally:
+        # By label, not by id: an engine may fail after it made the container.
+        for container in engine.list_labelled(TOOL_LABEL, token):
+            engine.remove(container)
+
+
+def _with_own_code(engine: Engine, container: str, outcome: Outcome) -> Outcome:
+    if outcome.ending is not Ending.EXITED:
+        return outcome
+    found = engine.inspect(container)
+    if found is None or found.exit_code is None:
+        state = "gone" if found is None else found.status
+        raise HostError(
+            f"{engine.product} ended the resolver's client, but its container is {state}",
+            where=engine.product,
+            hint="builder doctor",
+        )
+    return Outcome(
+        ending=outcome.ending,
+        exit_code=found.exit_code,
+        stdout=outcome.stdout,
+        stderr=outcome.stderr,
+        stdout_truncated=outcome.stdout_truncated,
+        stderr_truncated=outcome.stderr_truncated,
+        detail="out of memory" if found.oom_killed else outcome.detail,
+    )
+
+
+def _wait_until_ready(engine: Engine, container: str, tether: Child, *, by_socket: bool) -> None:
+    address = ("--addr", f"unix://{_BUILD_SOCKET_DIR}/{_SOCKET}") if by_socket else ()
+    ask = ExecPlan(argv=("buildctl", *address, "debug", "workers"), user=_BUILD_USER, working_dir="/")
+    until = time.monotonic() + _READY_SECONDS
+    while time.monotonic() < until:
+        if tether.wait(0.2) is not None:
+            break
+        found = engine.inspect(container)
+        if found is not None and found.running and engine.exec(container, ask, deadline=10).ok:
+            return
+    ended = tether.wait(0)
+    why = complaint(ended.stderr if ended is not None else engine.logs(container, 2000)) or "it said nothing"
+    raise HostError(
+        f"the build container does not answer: {why}",
+        where=engine.product,
+        hint="builder doctor",
+        reason="build-container",
+    )
+
+
+def _short(private_dir: Path) -> Path:
+    if len(str(private_dir / _SOCKET).encode()) > _SOCKET_PATH_BYTES:
+        raise HostError(
+            f"the path of BuildKit's socket would be longer than {_SOCKET_PATH_BYTES} bytes",
+            where=str(private_dir),
+            hint="use a --state directory with a shorter path",
+        )
+    return private_dir
