@@ -13,7 +13,7 @@ from types import FrameType
 
 from builder.cli.arguments import parse_arguments
 from builder.cli.invocation import Invocation, RunExit, make_invocation
-from builder.cli.reporter import ProgressStyle
+from builder.report import ProgressStyle
 from builder.cli.verbs import perform
 from images.credentials import redact_text
 from images.errors import BuilderError, ExitCode, HostError, Interrupted, Terminated

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
-from builder.cli.reporter import ProgressStyle, Reporter
+from builder.report import ProgressStyle, Reporter
 from images.errors import ExitCode
 
 APPLICATION = "agent-image-builder"
