@@ -1,0 +1,105 @@
+"""Resolve a bootstrap.lock again, into a copy that can be reviewed as a diff."""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from builder.bootstrap.assemble import publish
+from builder.bootstrap.children import Host, last_words
+from builder.bootstrap.debian import apt_for, merge
+from builder.bootstrap.lock import BootstrapLock, Deb, ImagePins, Role, Wheel, render_lock
+from builder.bootstrap.making import Job, made
+from builder.bootstrap.wheels import fetch_wheel, pip
+from images.digests import Digest
+from images.errors import NetworkFailed, NetworkReason, PinError
+from provenance.layout_writing import init_layout, replace_file
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refreshed:
+    """A lock that was resolved again; ``difference`` is a unified diff, empty when nothing changed."""
+
+    lock: BootstrapLock
+    path: Path
+    difference: str
+
+
+def refresh(job: Job, original: Path, output: Path) -> Refreshed:
+    """Resolve all pins anew, make the images, write the copy with their digests to ``output``.
+
+    Debian packages move to what the sources offer today; wheels move only when the pinned one is gone; Go
+    modules stay. ``original`` is the lock that ``output`` stands in for; both the same: it is replaced.
+    """
+    init_layout(job.layout)
+    before = original.read_bytes()
+    in_place = output.resolve() == original.resolve()
+    lock = replace(
+        job.lock,
+        refreshed_from="" if in_place else str(Digest.of(before)),
+        debs=_resolve(job),
+        node=_living(job.host, job.lock.node),
+        uv=_living(job.host, job.lock.uv),
+    )
+    pins: list[tuple[Role, ImagePins]] = []
+    for role in Role:
+        with made(replace(job, lock=lock), role) as (image, _):
+            publish(image, job.layout)
+            pins.append((role, image.pins))
+            job.host.progress(f"{role}: {image.pins.manifest}")
+    lock = replace(lock, images=tuple(pins))
+    written = render_lock(lock)
+    output.parent.mkdir(parents=True, exist_ok=True)
+    replace_file(output, written)
+    return Refreshed(lock=lock, path=output, difference=_difference(before, written, output))
+
+
+def _resolve(job: Job) -> tuple[Deb, ...]:
+    apt = apt_for(job.host, job.lock.platform.architecture)
+    job.host.progress("resolving Debian packages")
+    trouble = apt.update()
+    try:
+        return merge([(role, apt.resolve(job.lock.pins(role).asked)) for role in Role])
+    except PinError:
+        if trouble:
+            raise NetworkFailed(
+                NetworkReason.UNREACHABLE, f"apt cannot read the package lists: {trouble}"
+            ) from None
+        raise
+
+
+def _living(host: Host, wheel: Wheel) -> Wheel:
+    """The wheel itself while it is offered, else the newest of its name; then trusted on first use."""
+    try:
+        fetch_wheel(host, wheel)
+    except PinError:
+        return _newest(host, wheel.name)
+    return wheel
+
+
+def _newest(host: Host, name: str) -> Wheel:
+    folder = host.cache / "wheels" / f"newest-{name}"
+    folder.mkdir(parents=True, exist_ok=True)
+    for old in folder.glob("*.whl"):
+        old.unlink()
+    outcome = host.call(
+        *pip(host), "download", "--quiet", "--no-deps", "--only-binary=:all:", "--dest", str(folder), name
+    )  # fmt: skip
+    found = sorted(folder.glob("*.whl"))
+    if not outcome.ok or len(found) != 1:
+        raise PinError(f"pip finds no wheel of {name}: {last_words(outcome)}")
+    version = found[0].name.split("-")[1]
+    return Wheel(name, version, hashlib.sha256(found[0].read_bytes()).hexdigest())
+
+
+def _difference(original: bytes, written: bytes, output: Path) -> str:
+    lines = difflib.unified_diff(
+        original.decode().splitlines(keepends=True),
+        written.decode().splitlines(keepends=True),
+        "bootstrap.lock",
+        str(output),
+        n=0,
+    )
+    return "".join(lines)
