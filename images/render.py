@@ -10,7 +10,7 @@ from typing import Final
 
 from images.accounts import home_of, with_accounts
 from images.basefacts import BaseFacts
-from images.digests import Digest, Integrity, canonical_json
+from images.digests import Digest, canonical_json
 from images.errors import UsageError
 from images.key import content_key
 from images.launchers import NODE, launcher_path, launcher_script, versions_document
@@ -46,11 +46,6 @@ class ContextArtifact:
     name: str
     artifact: Artifact
 
-    @property
-    def integrity(self) -> Integrity:
-        """What the store finds it by."""
-        return self.artifact.integrity
-
 
 @dataclass(frozen=True, slots=True)
 class PlannedImage:
@@ -70,8 +65,8 @@ class PlannedImage:
 class BuildContext:
     """Everything that one build is made from, as values.
 
-    ``plans``: how each directory of ours is filled, for the audit too. ``root``: the generated files of the
-    last layer but one (the last one holds the working directory alone).
+    Our layers, upwards: the agent's own working directory alone; one per plan (``plans``: how a directory is
+    filled); the generated files (``root``).
     """
 
     key: Digest
@@ -135,7 +130,6 @@ def generated_root(lock: Lock, platform: Platform, base: BaseFacts, key: Digest)
         RootEntry("etc/group", 0o644, content=accounts.group),
         RootEntry("etc/passwd", 0o644, content=accounts.passwd),
         RootEntry(home_of(user).lstrip("/"), 0o755, user.uid, user.gid),
-        RootEntry("workspace", 0o755, user.uid, user.gid),
         RootEntry("usr/local/bin/node", 0o777, link=NODE),
         *(
             RootEntry(launcher_path(agent.name).lstrip("/"), 0o755, content=launcher_script(lock, agent))
@@ -155,7 +149,7 @@ def _planned(lock: Lock, platform: Platform, base: BaseFacts, key: Digest) -> Pl
         entrypoint=(base.init, "--"),
         command=(base.shell,),
         working_dir="/workspace",
-        new_layers=len(lock.agents) + 3,  # node, the agents, the generated files, the working directory
+        new_layers=len(lock.agents) + 3,  # the working directory, node, the agents, the generated files
     )
 
 

@@ -91,7 +91,7 @@ def test_the_generated_tar_is_deterministic_and_has_numeric_owners() -> None:
     assert {(member.uname, member.gname) for member in members} == {("", "")}
     assert {member.mtime for member in members} == {first.epoch}
     owned = {member.name for member in members if member.uid == 1000 and member.gid == 1000}
-    assert owned == {"home/agent", "workspace"}
+    assert owned == {"home/agent"}
 
 
 def test_agents_own_nothing_that_runs() -> None:
