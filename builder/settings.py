@@ -10,6 +10,7 @@ from typing import Annotated, Final, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
+from images.credentials import Secret
 from images.digests import Digest
 from images.errors import UsageError
 from images.tomlfile import read_toml
@@ -112,9 +113,9 @@ def read_ca_bundle(settings: Settings) -> bytes:
     return _secret(settings.ca_bundle, "ca_bundle", private=False)
 
 
-def read_npmrc(settings: Settings) -> bytes:
+def read_npmrc(settings: Settings) -> Secret:
     """The npm configuration given as a secret; empty when none is set. It must be readable by us alone."""
-    return _secret(settings.npmrc, "npmrc", private=True)
+    return Secret(_secret(settings.npmrc, "npmrc", private=True))
 
 
 def _secret(path: Path | None, name: str, *, private: bool) -> bytes:

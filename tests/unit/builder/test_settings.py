@@ -61,7 +61,7 @@ def test_files(tmp_path: Path) -> None:
 def test_secrets_are_guarded(tmp_path: Path) -> None:
     npmrc, bundle = tmp_path / "npmrc", tmp_path / "ca.pem"
     settings = Settings(ca_bundle=bundle, npmrc=npmrc)
-    assert read_npmrc(Settings()) == b""
+    assert read_npmrc(Settings()).reveal() == b""
     with pytest.raises(UsageError, match="a npmrc that is not there"):
         read_npmrc(settings)
     npmrc.write_bytes(b"//r.test/:_authToken=dummy-not-a-token")
@@ -70,7 +70,7 @@ def test_secrets_are_guarded(tmp_path: Path) -> None:
         read_npmrc(settings)
     assert "dummy" not in str(refused.value)
     npmrc.chmod(0o600)
-    assert read_npmrc(settings).startswith(b"//r.test")
+    assert read_npmrc(settings).reveal().startswith(b"//r.test")
     bundle.write_bytes(b"pem")
     bundle.chmod(0o644)
     assert read_ca_bundle(settings) == b"pem"

@@ -1,0 +1,69 @@
+"""Is a lock the one of this configuration and this program? If not: what changed, and what to type."""
+
+from __future__ import annotations
+
+from images.config import ImageConfig
+from images.errors import UsageError
+from images.lock import Lock, Recipe, config_digest
+
+
+def check_lock(config: ImageConfig, lock: Lock, recipe: Recipe) -> tuple[str, ...]:
+    """What changed since the lock was made, one sentence each; nothing when it is fresh."""
+    found = [*_base(config, lock), *_agents(config, lock)]
+    pairs: tuple[tuple[str, object, object], ...] = (
+        ("image.platforms", _listed(lock.platforms), _listed(config.platforms)),
+        ("image.user", _account(lock), _account(config)),
+        ("node.version", lock.node_version, config.node.version),
+        ("node.install-scripts", _listed(lock.install_scripts), _listed(config.node.install_scripts)),
+        ("the template Containerfile.in", lock.recipe.template, recipe.template),
+        ("the renderer's version", lock.recipe.renderer, recipe.renderer),
+        ("BuildKit's version", lock.recipe.buildkit, recipe.buildkit),
+        ("the epoch", lock.recipe.epoch, recipe.epoch),
+        (
+            "the compression",
+            f"{lock.recipe.compression} {lock.recipe.level}",
+            f"{recipe.compression} {recipe.level}",
+        ),
+    )
+    found += [f"{what}: {old} is locked, {new} is asked for" for what, old, new in pairs if old != new]
+    if not found and lock.config != config_digest(config):
+        found.append("the configuration that the lock was made from")
+    return tuple(found)
+
+
+def require_fresh(config: ImageConfig, lock: Lock, recipe: Recipe, *, where: str) -> None:
+    """Raises UsageError naming what changed and the command to type."""
+    changed = check_lock(config, lock, recipe)
+    if changed:
+        raise UsageError(
+            "the lock is stale: " + "; ".join(changed), where=where, hint="builder lock", reason="stale-lock"
+        )
+
+
+def _base(config: ImageConfig, lock: Lock) -> list[str]:
+    base = config.base
+    if base.digest is not None:
+        same = lock.base.pinned and lock.base.requested == base.digest
+    else:
+        same = not lock.base.pinned and (lock.base.name, lock.base.tag) == (base.name, base.tag)
+    tag = f":{lock.base.tag}" if lock.base.tag else ""
+    locked = f"{lock.base.name}{tag}@{lock.base.requested}"
+    return [] if same else [f"image.base: {locked} is locked, {base} is asked for"]
+
+
+def _agents(config: ImageConfig, lock: Lock) -> list[str]:
+    locked = {agent.name: agent.version for agent in lock.agents}
+    asked = {pin.name: pin.version for pin in config.agents}
+    return [
+        f"agents.{name}: {locked.get(name, 'nothing')} is locked, {asked.get(name, 'nothing')} is asked for"
+        for name in sorted({*locked, *asked})
+        if locked.get(name) != asked.get(name)
+    ]
+
+
+def _listed(values: tuple[object, ...]) -> str:
+    return ", ".join(str(value) for value in values) or "nothing"
+
+
+def _account(of: ImageConfig | Lock) -> str:
+    return f"{of.user.name} {of.user.uid}:{of.user.gid}"

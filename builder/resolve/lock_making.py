@@ -1,0 +1,262 @@
+"""Make a lock: resolve what is new, keep what is pinned already, fetch what the store lacks, compose."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from builder.resolve.base_image import lock_base
+from builder.resolve.composing import Asked, Source, compose
+from builder.resolve.failures import GONE, failure
+from builder.resolve.job import FetchRequest, Job, Resolver, RootRequest, View, ViewRequest, perform
+from builder.resolve.npm_platform import accepts, names_another_platform, npm_platform
+from builder.resolve.npm_tree import Missing, NpmTree, prune, read_npm_lock
+from images.config import AgentName, ImageConfig
+from images.errors import PinError, UsageError
+from images.lock import (
+    NODE_PACKAGES,
+    AgentLock,
+    ArtifactKind,
+    Bundled,
+    Lock,
+    Recipe,
+    ToolImages,
+    Tree,
+    TreeEntry,
+    config_digest,
+)
+from images.lock_laws import allowed_without_script, broken_law
+from images.lock_reader import NPM_NAME
+from images.oci import Platform
+
+_NODE: Final = "node"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LockRequest:
+    """What a lock is made of besides the configuration; ``previous`` stays pinned where nothing changed."""
+
+    recipe: Recipe
+    tools: ToolImages
+    layout: Path
+    previous: Lock | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Root:
+    """Something to be resolved: an agent (its name) or Node, on one platform."""
+
+    of: AgentName | None
+    package: str
+    version: str
+    platform: Platform
+
+    @property
+    def label(self) -> str:
+        place = f"agents.{self.of}" if self.of else f"{_NODE}.version"
+        return f"{place} = {self.version} ({self.package}) on {self.platform}"
+
+
+@dataclass(slots=True)
+class _Pinned:
+    """What is pinned so far."""
+
+    trees: dict[tuple[AgentName, Platform], Tree] = field(default_factory=dict)
+    sources: dict[str, Source] = field(default_factory=dict)
+
+    def add(self, source: Source) -> None:
+        known = self.sources.setdefault(source.id, source)
+        if known.integrity != source.integrity:
+            raise PinError(
+                f"{source.label}: the registry gave two different hashes for it",
+                hint="find out who changed it, then: builder lock",
+                reason="integrity",
+            )
+
+
+def make_lock(config: ImageConfig, request: LockRequest, resolver: Resolver) -> Lock:
+    """The lock of a configuration; everything that it names is in the store afterwards.
+
+    An agent whose pin did not change keeps its tree from the previous lock: a lock made again resolves
+    nothing again. Raises PinError naming what cannot be had and the ways on, NetworkFailed, HostError,
+    StateError.
+    """
+    base = lock_base(config.base, config.platforms, request.layout)
+    pinned = _Pinned()
+    new = tuple(root for root in _roots(config) if not _keep(root, request.previous, pinned))
+    _resolve(new, resolver, pinned)
+    fetch_sources(pinned.sources.values(), resolver)
+    asked = Asked(
+        agents=tuple(
+            AgentLock(
+                pin.name,
+                pin.name.package,
+                pin.version,
+                tuple(pinned.trees[pin.name, platform] for platform in config.platforms),
+            )
+            for pin in config.agents
+        ),
+        platforms=config.platforms,
+        node_version=config.node.version,
+        install_scripts=config.node.install_scripts,
+    )
+    return _checked(
+        Lock(
+            config=config_digest(config),
+            recipe=request.recipe,
+            tools=request.tools,
+            user=config.user,
+            platforms=config.platforms,
+            base=base,
+            node_version=config.node.version,
+            install_scripts=config.node.install_scripts,
+            agents=asked.agents,
+            artifacts=compose(asked, pinned.sources, resolver.store),
+        )
+    )
+
+
+def fetch(lock: Lock, resolver: Resolver) -> int:
+    """Bring what a lock names and the store lacks (or holds damaged); returns how many artifacts came.
+
+    Never resolves anything: a pin that is gone is a PinError naming it.
+    """
+    return fetch_sources(
+        (
+            Source(artifact.kind, artifact.name, artifact.version, artifact.integrity)
+            for artifact in lock.artifacts
+        ),
+        resolver,
+    )
+
+
+def fetch_sources(sources: Iterable[Source], resolver: Resolver) -> int:
+    """Bring the tarballs that the store lacks; returns how many."""
+    lacking = sorted(
+        {
+            FetchRequest(source.name, source.version, source.integrity)
+            for source in sources
+            if not resolver.store.intact(source.integrity)
+        }
+    )
+    if lacking:
+        perform(Job(fetch=tuple(lacking)), resolver)
+    return len(lacking)
+
+
+def _roots(config: ImageConfig) -> tuple[_Root, ...]:
+    return tuple(
+        root
+        for platform in config.platforms
+        for root in (
+            _Root(None, NODE_PACKAGES[platform], config.node.version, platform),
+            *(_Root(pin.name, pin.name.package, pin.version, platform) for pin in config.agents),
+        )
+    )
+
+
+def _keep(root: _Root, previous: Lock | None, pinned: _Pinned) -> bool:
+    """Take a root as the previous lock has it; False when that has it not, or at another version."""
+    if previous is None or root.platform not in previous.platforms:
+        return False
+    if root.of is None:
+        if previous.node_version != root.version:
+            return False
+        kept = [previous.node_id(root.platform)]
+    else:
+        agent = next((agent for agent in previous.agents if agent.name == root.of), None)
+        if agent is None or agent.version != root.version:
+            return False
+        tree = agent.tree(root.platform)
+        pinned.trees[root.of, root.platform] = tree
+        kept = [entry.artifact for entry in tree.entries]
+    for name in kept:
+        artifact = previous.artifact(name)
+        pinned.add(Source(artifact.kind, artifact.name, artifact.version, artifact.integrity))
+    return True
+
+
+def _resolve(roots: tuple[_Root, ...], resolver: Resolver, pinned: _Pinned) -> None:
+    if not roots:
+        return
+    questions = tuple(
+        RootRequest(root.label, root.package, root.version, npm_platform(root.platform)) for root in roots
+    )
+    answer = perform(Job(resolve=questions), resolver)
+    trees = [
+        prune(read_npm_lock(raw, root.label), npm_platform(root.platform), root.label)
+        for root, raw in zip(roots, answer.locks, strict=True)
+    ]
+    for root, tree in zip(roots, trees, strict=True):
+        _check_missing(root, tree.missing, resolver)
+        _take(root, tree, pinned)
+
+
+def _take(root: _Root, tree: NpmTree, pinned: _Pinned) -> None:
+    """Add one resolved root to what is pinned."""
+    kind = ArtifactKind.NPM if root.of else ArtifactKind.NODE
+    if root.of is None and (len(tree.packages) != 1 or tree.bundled):
+        raise PinError(f"{root.label} is not the one package that it should be")
+    entries = []
+    for entry in tree.packages:
+        if entry.integrity is None:  # the reader gives one to every package with a tarball of its own
+            raise PinError(f"{entry.name}@{entry.version} has no integrity", where=root.label)
+        source = Source(kind, entry.name, entry.version, entry.integrity)
+        pinned.add(source)
+        entries.append(TreeEntry(entry.path, source.id))
+    expected = f"{kind}:{root.package}@{root.version}"
+    if TreeEntry(f"node_modules/{root.package}", expected) not in entries:
+        raise PinError(f"npm resolved another version than the exact one: {root.label}")
+    if root.of is not None:
+        bundled = tuple(Bundled(entry.path, entry.version) for entry in tree.bundled)
+        pinned.trees[root.of, root.platform] = Tree(root.platform, tuple(sorted(entries)), bundled)
+
+
+def _check_missing(root: _Root, missing: tuple[Missing, ...], resolver: Resolver) -> None:
+    """npm leaves out optional packages without a word: one for this platform must not be among them."""
+    platform = npm_platform(root.platform)
+    doubtful = [item for item in missing if not names_another_platform(item.name, platform)]
+    for item in doubtful:
+        if not NPM_NAME.fullmatch(item.name) or any(char in item.range for char in ":/"):
+            raise PinError(
+                f"{item.parent} asks for {item.name[:100]} outside of the registry", where=root.label
+            )
+    if not doubtful:
+        return
+    answer = perform(Job(view=tuple(ViewRequest(item.name, item.range) for item in doubtful)), resolver)
+    for item, view in zip(doubtful, answer.views, strict=True):
+        _judge_missing(root, item, view)
+
+
+def _judge_missing(root: _Root, item: Missing, view: View) -> None:
+    wanted = f"{item.name}@{item.range}"
+    if view.code in GONE:
+        raise PinError(
+            f"{wanted}, which {item.parent} needs on {root.platform}, is not in the registry",
+            where=root.label,
+            hint=f"pin a version of {root.package} that has its package for {root.platform}, or mirror it",
+            reason="not-found",
+        )
+    if view.code:
+        raise failure(view.code, root.label, wanted)
+    if accepts(view.declared, npm_platform(root.platform)):
+        raise PinError(
+            f"npm left out {wanted}, which {item.parent} needs on {root.platform}",
+            where=root.label,
+            hint="it is in the registry; try again: builder lock",
+        )
+
+
+def _checked(lock: Lock) -> Lock:
+    without = allowed_without_script(lock)
+    if without:
+        raise UsageError(
+            f"node.install-scripts: {without[0]} is not in the image, or has no install script",
+            where="builder.toml",
+            hint=f"take {without[0]} out of install-scripts",
+        )
+    if (problem := broken_law(lock)) is not None:
+        raise PinError(f"what npm resolved makes no whole lock: {problem}", hint="pin another version")
+    return lock

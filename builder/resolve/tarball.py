@@ -1,0 +1,151 @@
+"""What a package's own tarball says: its dependencies, commands and install scripts. Nothing is unpacked."""
+
+from __future__ import annotations
+
+import json
+import posixpath
+import tarfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import BinaryIO, Final, Protocol, cast
+
+from isal import igzip
+
+from images.errors import PinError
+from images.lock import InstallScript, ScriptEvent
+from images.lock_reader import BIN_FILE, COMMAND_NAME, MAX_COMMAND, NPM_NAME
+from images.strictjson import JsonValue, read_object
+
+MAX_MANIFEST_BYTES: Final = 4 * 1024 * 1024
+MAX_UNPACKED: Final = 8 << 30
+MAX_MEMBERS: Final = 100_000
+_CHUNK: Final = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class PackageFacts:
+    """Read from package.json in the tarball that the lock pins, not from what a registry says about it."""
+
+    name: str
+    version: str
+    dependencies: tuple[str, ...]  # of every kind that may be in the tree: names
+    bins: tuple[tuple[str, str], ...]
+    scripts: tuple[InstallScript, ...]
+
+
+class _Reader(Protocol):
+    def read(self, size: int = -1, /) -> bytes: ...
+
+
+class _Bounded:
+    """A decompressed stream that ends with an error when it grows past the limit."""
+
+    def __init__(self, inner: _Reader, what: str) -> None:
+        self._inner = inner
+        self._what = what
+        self._left = MAX_UNPACKED
+
+    def read(self, size: int = -1, /) -> bytes:
+        data = self._inner.read(size if size >= 0 else _CHUNK)
+        self._left -= len(data)
+        if self._left < 0:
+            raise PinError(f"{self._what}: unpacks to more than {MAX_UNPACKED} bytes")
+        return data
+
+
+def read_package(file: BinaryIO, what: str) -> PackageFacts:
+    """Read a whole npm tarball (gzip, one top directory, files and directories only).
+
+    Raises PinError naming ``what`` for any other shape.
+    """
+    manifest: bytes | None = None
+    gyp = False
+    try:
+        with igzip.open(file, "rb") as plain:  # type: ignore[no-untyped-call]
+            stream = cast(BinaryIO, _Bounded(plain, what))
+            with tarfile.open(fileobj=stream, mode="r|", errorlevel=2) as archive:
+                for inner, member in _members(archive, what):
+                    gyp = gyp or inner == "binding.gyp"
+                    if inner == "package.json":
+                        if manifest is not None:
+                            raise PinError(f"{what}: its tarball has two package.json")
+                        manifest = _content(archive, member, what)
+    except (tarfile.TarError, EOFError, OSError, igzip.BadGzipFile, ValueError) as broken:
+        raise PinError(f"{what}: its tarball is damaged ({type(broken).__name__})") from None
+    if manifest is None:
+        raise PinError(f"{what}: its tarball has no package.json")
+    return _facts(read_manifest(manifest, what), gyp, what)
+
+
+def _members(archive: tarfile.TarFile, what: str) -> Iterator[tuple[str, tarfile.TarInfo]]:
+    """Path below the one top directory, and member; anything odd is refused."""
+    for number, member in enumerate(archive):
+        parts = member.name.split("/")
+        if number > MAX_MEMBERS or not (member.isreg() or member.isdir()):
+            raise PinError(f"{what}: its tarball holds something that is no file: {member.name[:120]!r}")
+        if ".." in parts or member.name.startswith("/") or "\0" in member.name:
+            raise PinError(f"{what}: its tarball holds a path that leaves it: {member.name[:120]!r}")
+        yield "/".join(part for part in parts if part != ".").partition("/")[2], member
+
+
+def _content(archive: tarfile.TarFile, member: tarfile.TarInfo, what: str) -> bytes:
+    content = archive.extractfile(member)
+    if content is None or member.size > MAX_MANIFEST_BYTES:
+        raise PinError(f"{what}: its package.json is no file of at most {MAX_MANIFEST_BYTES} bytes")
+    return content.read(MAX_MANIFEST_BYTES)
+
+
+def read_manifest(raw: bytes, what: str) -> dict[str, JsonValue]:
+    """A package.json. Published ones may have a byte order mark or a key twice; npm takes the last."""
+    text = raw.removeprefix(b"\xef\xbb\xbf")
+    try:
+        # A first pass settles duplicate keys as npm does; the strict reader then holds the other bounds.
+        text = json.dumps(json.loads(text)).encode()
+    except (ValueError, RecursionError):
+        raise PinError(f"{what}: its package.json is not JSON") from None
+    return read_object(text, f"package.json of {what}", max_bytes=2 * MAX_MANIFEST_BYTES, error=PinError)
+
+
+def _facts(document: dict[str, JsonValue], gyp: bool, what: str) -> PackageFacts:
+    name, version = document.get("name"), document.get("version")
+    names: set[str] = set()
+    for key in ("dependencies", "optionalDependencies", "peerDependencies"):
+        names.update(key for key, _ in _text_map(document.get(key)))
+    return PackageFacts(
+        name=name if isinstance(name, str) else "",
+        version=version if isinstance(version, str) else "",
+        dependencies=tuple(sorted(name for name in names if NPM_NAME.fullmatch(name))),
+        bins=_bins(document),
+        scripts=_scripts(document, gyp, what),
+    )
+
+
+def _bins(document: dict[str, JsonValue]) -> tuple[tuple[str, str], ...]:
+    value, name = document.get("bin"), document.get("name")
+    if isinstance(value, str):
+        value = {str(name).rpartition("/")[2]: value}
+    found = {}
+    for command, file in _text_map(value):
+        plain = command.rpartition("/")[2]
+        inner = posixpath.normpath(file.replace("\\", "/")).lstrip("/")
+        # npm drops what is not a plain name or leaves the package; so do we.
+        if COMMAND_NAME.fullmatch(plain) and BIN_FILE.fullmatch(inner):
+            found[plain] = inner
+    return tuple(sorted(found.items()))
+
+
+def _scripts(document: dict[str, JsonValue], gyp: bool, what: str) -> tuple[InstallScript, ...]:
+    texts = dict(_text_map(document.get("scripts")))
+    commands = {event: texts[event].strip() for event in ScriptEvent if texts.get(event, "").strip()}
+    if gyp and document.get("gypfile") is not False and not {"install", "preinstall"} & set(commands):
+        commands[ScriptEvent.INSTALL] = "node-gyp rebuild"  # what npm runs although nobody wrote it
+    for command in commands.values():
+        if len(command) > MAX_COMMAND or not command.isprintable():
+            raise PinError(f"{what}: an install script that is no single line of {MAX_COMMAND} characters")
+    return tuple(InstallScript(event, commands[event]) for event in sorted(commands))
+
+
+def _text_map(value: JsonValue) -> tuple[tuple[str, str], ...]:
+    if not isinstance(value, dict):
+        return ()
+    return tuple((key, item) for key, item in value.items() if isinstance(item, str))

@@ -1,0 +1,222 @@
+// Runs npm inside the resolver container: reads /run/job/job.json, writes one tar to standard output.
+//
+// This file decides nothing. It answers three kinds of questions, and the program that asked checks every answer:
+//   resolve: exact root packages -> the package-lock.json that npm makes for them in an empty directory
+//   view:    name and range      -> the platform fields of the best matching version, or npm's error code
+//   fetch:   name and version    -> the tarball, found in npm's cache by its integrity
+// The tar holds result.json first. Progress goes to standard error, one JSON object a line. No message of npm's is
+// passed on: it may hold an address with a credential. Only npm's error codes are.
+
+import { spawn } from 'node:child_process'
+import { createReadStream } from 'node:fs'
+import { mkdir, mkdtemp, readFile, rm, stat, writeFile } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { dirname, join } from 'node:path'
+import { fileURLToPath } from 'node:url'
+
+const FETCH_BATCH = 12
+const MAX_OUTPUT = 64 * 1024 * 1024
+const JOB = dirname(fileURLToPath(import.meta.url))
+
+const progress = (event) => process.stderr.write(JSON.stringify(event) + '\n')
+
+class NpmFailed extends Error {
+  constructor(code, spec = '') {
+    super(code)
+    this.code = code
+    this.spec = spec
+  }
+}
+
+async function environment(work, job) {
+  const config = (name, value) => [`npm_config_${name}`, value]
+  const home = join(work, 'home')
+  await mkdir(home, { recursive: true })
+  // Two files: npm refuses to read one file as the configuration of both the user and the machine.
+  for (const name of ['user-npmrc', 'global-npmrc']) await writeFile(join(work, name), '')
+  return {
+    PATH: '/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin',
+    HOME: home,
+    LC_ALL: 'C.UTF-8',
+    ...(job.ca_bundle ? { NODE_EXTRA_CA_CERTS: join(JOB, 'ca.pem') } : {}),
+    ...Object.fromEntries([
+      config('userconfig', job.npmrc ? join(JOB, 'npmrc') : join(work, 'user-npmrc')),
+      config('globalconfig', join(work, 'global-npmrc')),
+      config('cache', join(work, 'cache')),
+      config('logs_max', '0'),
+      config('update_notifier', 'false'),
+      config('fetch_timeout', '120000'),
+      config('fetch_retries', '3'),
+      config('fetch_retry_mintimeout', '1000'),
+      config('fetch_retry_maxtimeout', '10000'),
+      config('omit_lockfile_registry_resolved', 'true'),
+    ]),
+  }
+}
+
+// The package that an error is about, if npm says so in the one form that cannot hold anything else.
+function specIn(error) {
+  const text = `${error?.summary ?? ''} ${error?.detail ?? ''}`
+  return /'((?:@[a-z0-9._-]{1,100}\/)?[a-z0-9._-]{1,214}@[0-9a-z.^~<>=*+-]{1,60})'/i.exec(text)?.[1] ?? ''
+}
+
+// npm as a child: its JSON output, or NpmFailed with its error code.
+function npm(env, cwd, args) {
+  return new Promise((resolve, reject) => {
+    const child = spawn('npm', [...args, '--json'], { cwd, env, stdio: ['ignore', 'pipe', 'ignore'] })
+    const chunks = []
+    let size = 0
+    child.stdout.on('data', (chunk) => {
+      size += chunk.length
+      if (size > MAX_OUTPUT) child.kill('SIGKILL')
+      else chunks.push(chunk)
+    })
+    child.on('error', (error) => reject(new NpmFailed(String(error.code ?? 'ESPAWN'))))
+    child.on('close', (status) => {
+      let output = null
+      try {
+        output = JSON.parse(Buffer.concat(chunks).toString() || 'null')
+      } catch {
+        if (status === 0 && args[0] === 'view') return reject(new NpmFailed('EBADOUTPUT'))
+      }
+      if (status === 0) resolve(output)
+      else reject(new NpmFailed(String(output?.error?.code ?? 'ENPM').slice(0, 100), specIn(output?.error)))
+    })
+  })
+}
+
+async function resolveOne(env, work, number, item) {
+  const folder = join(work, `resolve-${number}`)
+  await mkdir(folder)
+  const root = { name: 'resolve', version: '0.0.0', private: true, dependencies: item.dependencies }
+  await writeFile(join(folder, 'package.json'), JSON.stringify(root))
+  await npm(env, folder, [
+    'install', '--package-lock-only', '--ignore-scripts', '--no-audit', '--no-fund', '--lockfile-version=3',
+    '--install-strategy=hoisted', '--omit=dev',
+    `--os=${item.os}`, `--cpu=${item.cpu}`, `--libc=${item.libc}`,
+  ])
+  return readFile(join(folder, 'package-lock.json'))
+}
+
+async function viewOne(env, work, item) {
+  const found = await npm(env, work, ['view', `${item.name}@${item.range}`, 'name', 'os', 'cpu', 'libc'])
+  const best = Array.isArray(found) ? found.at(-1) : found
+  if (!best) throw new NpmFailed('E404')
+  return { os: best.os ?? [], cpu: best.cpu ?? [], libc: best.libc ?? [] }
+}
+
+const cached = (work, integrity) => {
+  const [algorithm, hex] = integrity.split(':')
+  return join(work, 'cache', '_cacache', 'content-v2', algorithm, hex.slice(0, 2), hex.slice(2, 4), hex.slice(4))
+}
+
+const sizeOf = (path) => stat(path).then((found) => found.size, () => null)
+
+// Several at once; when that fails, one by one, so that the one that failed can be named.
+async function fetchBatch(env, work, batch) {
+  const add = (items) => npm(env, work, ['cache', 'add', ...items.map((item) => `${item.name}@${item.version}`)])
+  try {
+    await add(batch)
+  } catch {
+    for (const item of batch) {
+      if ((await sizeOf(cached(work, item.integrity))) !== null) continue
+      try {
+        await add([item])
+      } catch (error) {
+        throw Object.assign(error, { item: `${item.name}@${item.version}` })
+      }
+    }
+  }
+}
+
+async function fetchAll(env, work, items) {
+  const files = []
+  let bytes = 0
+  for (let start = 0; start < items.length; start += FETCH_BATCH) {
+    const batch = items.slice(start, start + FETCH_BATCH)
+    await fetchBatch(env, work, batch)
+    for (const item of batch) {
+      const path = cached(work, item.integrity)
+      const size = await sizeOf(path)
+      if (size === null) {
+        throw Object.assign(new NpmFailed('EINTEGRITY'), { item: `${item.name}@${item.version}` })
+      }
+      files.push({ path, size })
+      bytes += size
+    }
+    progress({ step: 'fetch', done: files.length, total: items.length, bytes })
+  }
+  return files
+}
+
+function header(name, size) {
+  const block = Buffer.alloc(512)
+  block.write(name, 0, 100)
+  block.write('0000644\0' + '0000000\0' + '0000000\0', 100)
+  block.write(size.toString(8).padStart(11, '0') + '\0', 124)
+  block.write('00000000000\0' + '        ' + '0', 136)
+  block.write('ustar\0' + '00', 257)
+  const sum = block.reduce((total, byte) => total + byte, 0)
+  block.write(sum.toString(8).padStart(6, '0') + '\0 ', 148)
+  return block
+}
+
+async function put(chunk) {
+  if (!process.stdout.write(chunk)) await new Promise((resolve) => process.stdout.once('drain', resolve))
+}
+
+const padding = (size) => Buffer.alloc((512 - (size % 512)) % 512)
+
+async function putBytes(name, bytes) {
+  await put(Buffer.concat([header(name, bytes.length), bytes, padding(bytes.length)]))
+}
+
+async function putFile(name, file) {
+  await put(header(name, file.size))
+  for await (const chunk of createReadStream(file.path)) await put(chunk)
+  await put(padding(file.size))
+}
+
+async function answer(env, work, job, result) {
+  const locks = []
+  for (const [number, item] of job.resolve.entries()) {
+    progress({ step: 'resolve', name: item.label, done: number, total: job.resolve.length })
+    locks.push(
+      await resolveOne(env, work, number, item).catch((error) => {
+        throw Object.assign(error, { item: item.label })
+      }),
+    )
+  }
+  for (const item of job.view) {
+    progress({ step: 'view', name: item.name })
+    result.view.push(await viewOne(env, work, item).catch((error) => ({ code: error.code ?? 'EUNKNOWN' })))
+  }
+  const files = await fetchAll(env, work, job.fetch)
+  return { locks, files }
+}
+
+async function main() {
+  const job = JSON.parse(await readFile(join(JOB, 'job.json'), 'utf8'))
+  const work = await mkdtemp(join(tmpdir(), 'resolve-'))
+  const result = { schema: 1, error: null, view: [] }
+  let locks = []
+  let files = []
+  try {
+    const env = await environment(work, job)
+    try {
+      ;({ locks, files } = await answer(env, work, job, result))
+    } catch (error) {
+      result.error = { code: String(error.code ?? 'EUNKNOWN').slice(0, 100), item: error.item ?? '', spec: error.spec ?? '' }
+    }
+    await putBytes('result.json', Buffer.from(JSON.stringify(result)))
+    for (const [number, lock] of locks.entries()) await putBytes(`locks/${number}.json`, lock)
+    for (const [number, file] of files.entries()) {
+      await putFile(`tarballs/${number}.tgz`, file)
+    }
+    await put(Buffer.alloc(1024))
+  } finally {
+    await rm(work, { recursive: true, force: true })
+  }
+}
+
+await main()
