@@ -90,12 +90,12 @@ class Shape:
 
     @property
     def pattern(self) -> bytes:
-        """The whole credential as a Python regular expression."""
+        """The whole credential as a Python regular expression; its one group is what follows the prefix."""
         starts = b"|".join(re.escape(prefix) for prefix in self.prefixes)
         run = f"[{self.alphabet}]{{{self.least},{self.most}}}".encode() if self.most else b""
         if self.mark:
             run = f"[{self.alphabet}]{{{self.least}}}".encode() + re.escape(self.mark)
-        return b"(?:" + starts + b")" + run + self.tail.encode()
+        return b"(?:" + starts + b")(" + run + self.tail.encode() + b")"
 
 
 _WORD: Final = "A-Za-z0-9"
@@ -116,6 +116,7 @@ _DER_STARTS: Final = (
     _VERSION_0 + bytes.fromhex("300506032b657004220420"),
     _VERSION_0 + bytes.fromhex("300506032b656e04220420"),
     bytes.fromhex("30770201010420"),
+    _VERSION_0 + bytes.fromhex("02818100"),
     _VERSION_0 + bytes.fromhex("0282010100"),
     _VERSION_0 + bytes.fromhex("0282018100"),
     _VERSION_0 + bytes.fromhex("0282020100"),
@@ -269,7 +270,14 @@ SHAPES: Final[tuple[Shape, ...]] = (
     ),
     Shape("private-key", _PEM_STARTS, "", 0, 0, Confirm.PEM),
     Shape("private-key-der", _DER_STARTS, "", 0, 0, Confirm.DER),
-    _letters("putty-private-key", "PuTTY-User-Key-File-2: PuTTY-User-Key-File-3:", " A-Za-z0-9\\-", 5, 40),
+    Shape(
+        "putty-private-key",
+        (b"PuTTY-User-Key-File-2: ", b"PuTTY-User-Key-File-3: "),
+        "A-Za-z0-9\\-",
+        5,
+        40,
+        tail="\\s{1,4}Encryption: [a-z0-9\\-]{4,20}",
+    ),
     _letters("age-secret-key", "AGE-SECRET-KEY-1 AGE-PLUGIN-", "A-Z0-9\\-", 58, 200),
 )
 

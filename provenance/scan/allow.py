@@ -12,6 +12,7 @@ from images.errors import UsageError
 from images.strictjson import JsonValue, read_object
 
 ALLOW_FILE = "allowlist.json"
+_SAME_AS = {"private-key-der": "private-key"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +85,8 @@ class AllowList:
 
     def entry_for(self, rule: str, value: bytes, located: Located | None) -> str:
         """The id of the entry that clears this finding; empty when none does."""
-        by_value = self._values.get((rule, hashlib.sha256(value).hexdigest()))
+        # A key is the same key in PEM and in DER.
+        by_value = self._values.get((_SAME_AS.get(rule, rule), hashlib.sha256(value).hexdigest()))
         if by_value or located is None:
             return by_value or ""
         return self._places.get((rule, located.package, located.version, located.path), "")

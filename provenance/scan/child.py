@@ -8,6 +8,7 @@ from images.errors import BuilderError
 from provenance.scan.allow import shipped_allow_list
 from provenance.scan.archive import open_archive
 from provenance.scan.archive_sources import archive_sources
+from provenance.scan.engine import Engine
 from provenance.scan.passes import scan_sources
 from provenance.scan.report_json import report_to_json
 from provenance.scan.request import MAX_REQUEST, ScanRequest, Target, read_request
@@ -21,7 +22,7 @@ def main() -> int:
     """0: a report was written. EXIT_REFUSED: the reason is on standard error, one line. Else: a crash."""
     try:
         request = read_request(sys.stdin.buffer.read(MAX_REQUEST + 1))
-        report = scan_sources(_sources(request), request, shipped_allow_list())
+        report = scan_sources(_sources(request), request, shipped_allow_list(), Engine())
     except BuilderError as refused:
         sys.stderr.write(f"{refused}\n")
         return EXIT_REFUSED

@@ -32,7 +32,8 @@ _PEM_END: Final = re.compile(rb"-----END [A-Z0-9 ]{0,40}-----")
 _PEM_HEADER: Final = re.compile(
     rb"(?:Proc-Type|DEK-Info|Comment|Version|Hash|Charset|Subject|x-[\w-]+): ?[^\r\n\\]*", re.I
 )
-_PEM_GAPS: Final = re.compile(rb"\\+r|\\+n|\\+t|\\\r?\n|[\s\0\"'+,|>#*;]")
+# Line ends as source code, JSON and YAML write them; a + is a letter of base64 unless it joins two strings.
+_PEM_GAPS: Final = re.compile(rb"[\"']\s*\+\s*[\"']|\\+[rnt]|\\\r?\n|[\s\0\"',|>#*;]")
 _PEM_BODY: Final = re.compile(rb"[A-Za-z0-9+/]*={0,2}")
 _LEAST_KEY: Final = 32
 _OPENSSH: Final = b"openssh-key-v1\0"
@@ -70,7 +71,7 @@ def _plain(buffer: Bytes, at: int, shape: Shape) -> bytes | None:
     match = _PATTERNS[shape.id].match(buffer, at, min(len(buffer), at + MAX_CREDENTIAL))
     if match is None:
         return None
-    return _CONFIRM[shape.confirm](buffer, at, match.group())
+    return _CONFIRM[shape.confirm](buffer, at, match.group(), match.group(1))
 
 
 def _left_edge_holds(buffer: Bytes, at: int) -> bool:
@@ -86,26 +87,24 @@ def _decode_base64(buffer: Bytes, start: int) -> bytes:
     return base64.b64decode(text[:whole] + b"=" * (-whole % 4))
 
 
-def _letters(_buffer: Bytes, _at: int, value: bytes) -> bytes | None:
-    """A filler such as ``…EXAMPLE`` or eight distinct letters at most is documentation."""
-    body = value[4:]
+def _letters(_buffer: Bytes, _at: int, value: bytes, body: bytes) -> bytes | None:
+    """A filler such as ``…EXAMPLE``, or fewer than eight distinct letters, is documentation."""
     if len(set(body)) < 8 or _FILLERS.search(value):
         return None
     return value
 
 
-def _crc32(_buffer: Bytes, _at: int, value: bytes) -> bytes | None:
+def _crc32(_buffer: Bytes, _at: int, value: bytes, body: bytes) -> bytes | None:
     """Source: GitHub's description of its token format of April 2021; npm follows it."""
-    body, digits = value[4:-6], value[-6:]
-    number = zlib.crc32(body)
+    number = zlib.crc32(body[:-6])
     expected = bytearray()
     for _ in range(6):
         number, rest = divmod(number, 62)
         expected.append(_BASE62[rest])
-    return value if bytes(reversed(expected)) == digits else None
+    return value if bytes(reversed(expected)) == body[-6:] else None
 
 
-def _jwt(_buffer: Bytes, _at: int, value: bytes) -> bytes | None:
+def _jwt(_buffer: Bytes, _at: int, value: bytes, _body: bytes) -> bytes | None:
     """Both parts are JSON objects and the header names an algorithm."""
     header, payload = (_json_part(part) for part in value.split(b".")[:2])
     return value if header and payload and b'"alg"' in header else None
@@ -120,7 +119,7 @@ def _json_part(part: bytes) -> bytes:
     return raw
 
 
-def _pem(buffer: Bytes, at: int, value: bytes) -> bytes | None:
+def _pem(buffer: Bytes, at: int, value: bytes, _body: bytes) -> bytes | None:
     """Base64 of a private key's ASN.1 (its DER is the value), of OpenSSH's or PGP's format, or encrypted."""
     start = at + len(value)
     last = min(len(buffer), at + MAX_CREDENTIAL)
@@ -137,7 +136,7 @@ def _pem(buffer: Bytes, at: int, value: bytes) -> bytes | None:
     return _private_key(decoded)
 
 
-def _der(buffer: Bytes, at: int, value: bytes) -> bytes | None:
+def _der(buffer: Bytes, at: int, value: bytes, _body: bytes) -> bytes | None:
     """The sequence around the marker; the whole key is the value."""
     if value.startswith(b"\x30"):
         return _private_key(bytes(buffer[at : at + MAX_CREDENTIAL]), whole=True)
@@ -193,7 +192,7 @@ def _tags(inner: bytes) -> list[int] | None:
     return tags
 
 
-_CONFIRM: Final[dict[Confirm, Callable[[Bytes, int, bytes], bytes | None]]] = {
+_CONFIRM: Final[dict[Confirm, Callable[[Bytes, int, bytes, bytes], bytes | None]]] = {
     Confirm.LETTERS: _letters,
     Confirm.CRC32: _crc32,
     Confirm.JWT: _jwt,

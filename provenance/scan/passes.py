@@ -23,9 +23,9 @@ from provenance.scan.sources import DocumentSource, LayerSource, Sources
 from provenance.scan.tarwalk import Member, MemberKind, TarWalker, Unreadable
 
 
-def scan_sources(sources: Sources, request: ScanRequest, allow: AllowList) -> ScanReport:
+def scan_sources(sources: Sources, request: ScanRequest, allow: AllowList, engine: Engine) -> ScanReport:
     """The report. Faults of the image are in it as incomplete; only a fault of ours raises."""
-    engine, table = Engine(), PathTable()
+    table = PathTable()
     collector = Collector(request.key, allow, Packages(request.packages))
     for reason in sources.missing:
         collector.incomplete(reason)
