@@ -45,10 +45,11 @@ class Job:
 
 
 def find_images(layout: Path, lock: BootstrapLock) -> Bootstrapped | None:
-    """The three images when all are in the layout and re-hash to the digests of the lock; else None."""
-    if not (layout / "oci-layout").exists() or not all(_is_there(layout, lock, role) for role in Role):
+    """The three images when the layout names them all, else None. Whoever opens one re-hashes it."""
+    if not (layout / "oci-layout").exists():
         return None
-    return bootstrapped(lock)
+    named = {image.digest for image in list_images(layout)}
+    return bootstrapped(lock) if all(lock.pins(role).manifest in named for role in Role) else None
 
 
 def bootstrapped(lock: BootstrapLock) -> Bootstrapped:
