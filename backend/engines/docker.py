@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -124,6 +125,11 @@ class Docker(ContainerCalls):
         arguments = exec_arguments(container_id(container), plan, stdin=stdin is not None)
         command = self.client.command(*arguments, stdin=stdin, deadline=deadline)
         return run(command, on_stdout=on_stdout, on_stderr=on_stderr)
+
+    def exec_argv(self, container: str, plan: ExecPlan) -> tuple[tuple[str, ...], Mapping[str, str]]:
+        """For a supervisor that watches the exec itself."""
+        arguments = exec_arguments(container_id(container), plan, stdin=False)
+        return self.client.argv(*arguments), self.client.environment
 
     def _info(self) -> InfoDocument:
         value = self.client.document("info", "--format={{json .}}", what="describe itself")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeVar
@@ -139,6 +140,11 @@ class Podman(ContainerCalls):
         arguments = exec_arguments(container_id(container), plan, stdin=stdin is not None)
         command = self.client.command(*arguments, stdin=stdin, deadline=deadline)
         return run(command, on_stdout=on_stdout, on_stderr=on_stderr)
+
+    def exec_argv(self, container: str, plan: ExecPlan) -> tuple[tuple[str, ...], Mapping[str, str]]:
+        """For a supervisor that watches the exec itself."""
+        arguments = exec_arguments(container_id(container), plan, stdin=False)
+        return self.client.argv(*arguments), self.client.environment
 
     def _only(self, model: type[Model], data: bytes, verb: str) -> Model:
         """Podman answers an inspect with a list of one."""

@@ -216,7 +216,8 @@ def container_of(document: ContainerDocument) -> InspectedContainer:
         published_ports=tuple(sorted(host.PortBindings)) + (("all",) if host.PublishAllPorts else ()),
         devices=tuple(str(device)[:200] for device in host.Devices),
         pid_mode=host.PidMode,
-        ipc_mode=host.IpcMode,
+        # Podman 4 calls its own private namespace shareable: another container could ask to join it.
+        ipc_mode="private" if host.IpcMode == "shareable" else host.IpcMode,
         userns_mode=host.UsernsMode,
         log_driver=host.LogConfig.Type,
         memory=host.Memory,

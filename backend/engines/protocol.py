@@ -73,6 +73,9 @@ class Engine(Protocol):
         A time-out ends the client only: the command lives on until the caller ends it inside.
         """
 
+    def exec_argv(self, container: str, plan: ExecPlan) -> tuple[tuple[str, ...], Mapping[str, str]]:
+        """argv and environment of an exec without input, for a supervisor that watches it itself."""
+
     def copy_in(self, container: str, target: str, tar: Path) -> None:
         """A tar with numeric owners through ``cp -`` into a created container's volume."""
 
