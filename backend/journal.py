@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import Final, Self
 
 from images.digests import Digest
-from images.errors import BuilderError, StateError
+from images.errors import BuilderError, LaunchReason, LaunchRefused, StateError
 
 _APPLICATION: Final = 0x41494A31  # "AIJ1"
 _VERSION: Final = 1
@@ -146,13 +146,14 @@ class Journal:
         self._connection.close()
 
     def intend(self, intent: Intent, at: datetime) -> None:
-        """Write an intent down. StateError when this run has this step already: no name is used twice."""
+        """Write an intent down. LaunchRefused when this run has this step already: no name is used twice."""
         with self._writing() as write:
             if write.execute(
                 "SELECT 1 FROM launches WHERE id = ? OR container_name = ? OR (run_id = ? AND step = ?)",
                 (intent.launch_id, intent.container_name, intent.run_id, intent.step),
             ).fetchone():
-                raise StateError(
+                raise LaunchRefused(
+                    LaunchReason.RUN_TAKEN,
                     f"run {intent.run_id!r} already has a step {intent.step}",
                     where=str(self._path),
                     hint="give the run another id, or the step another number",

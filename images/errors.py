@@ -112,6 +112,9 @@ class LaunchReason(StrEnum):
     UNKNOWN_AGENT = "unknown-agent"
     PLATFORM = "platform"
     COMMAND_MISSING = "command-missing"
+    CLASS_UNSUPPORTED = "class-unsupported"
+    IMAGE_SETTINGS = "image-settings"
+    RUN_TAKEN = "run-taken"
 
 
 class LaunchRefused(BuilderError):

@@ -12,7 +12,7 @@ import pytest
 
 from backend.journal import FINAL, Boundary, Intent, Journal, Removal
 from images.digests import Digest
-from images.errors import ExitCode, StateError
+from images.errors import ExitCode, LaunchReason, LaunchRefused, StateError
 
 STATE = "5" * 32
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
@@ -101,8 +101,9 @@ def test_no_step_twice(tmp_path: Path) -> None:
     with Journal.open(tmp_path / "j", STATE) as journal:
         journal.intend(INTENT, NOW)
         again = dataclasses.replace(INTENT, launch_id="other", container_name="other")
-        with pytest.raises(StateError, match="already has a step 1"):
+        with pytest.raises(LaunchRefused, match="already has a step 1") as caught:
             journal.intend(again, NOW)
+        assert caught.value.reason == LaunchReason.RUN_TAKEN
         assert len(journal.entries()) == 1
 
 

@@ -1,0 +1,339 @@
+"""Compare what an engine made with what was planned: exact sets, one table of allowances per engine."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Final, TypeVar
+
+from backend.containers import ContainerPlan, ExecPlan, InspectedContainer, Tmpfs
+from backend.inside import EffectiveLimits, InsideFacts, MountFacts, ProcessFacts
+from images.errors import LaunchReason, LaunchRefused
+
+WRITABLE_NEVER: Final = ("/", "/etc", "/opt", "/source", "/usr/local/bin")
+PAGE: Final = 4096
+
+Item = TypeVar("Item")
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One setting that is not as planned; both sides as short text, never a secret."""
+
+    what: str
+    planned: str
+    found: str
+    reason: LaunchReason = LaunchReason.READ_BACK
+
+    def __str__(self) -> str:
+        return f"{self.what}: planned {self.planned[:160]}, found {self.found[:160]}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Allowances:
+    """What one engine adds or writes differently by itself; whatever is not listed here is a difference."""
+
+    environment: tuple[tuple[str, str], ...]  # name, pattern of the whole value
+    labels: frozenset[str]
+    security_options: frozenset[str]
+    pid_modes: frozenset[str]
+    ipc_modes: frozenset[str]
+    userns_modes: frozenset[str]
+    own_tmpfs: bool  # whether uid= and gid= of a tmpfs are carried out
+    mounts: tuple[tuple[str, str], ...]  # pattern of the target, pattern of the file system type
+
+
+# What the OCI runtimes mount into every container: kernel file systems, masked paths, three small files.
+_EVERY_CONTAINER: Final = (
+    (r"/", r"overlay|fuse\.fuse-overlayfs|btrfs|zfs"),
+    (r"/proc", r"proc"),
+    (
+        r"/proc/(acpi|asound|kcore|keys|latency_stats|timer_list|timer_stats|sched_debug|scsi|interrupts)",
+        r"tmpfs|devtmpfs",
+    ),
+    (r"/proc/(bus|fs|irq|sys|sysrq-trigger)", r"proc"),
+    (r"/dev", r"tmpfs"),
+    (r"/dev/pts", r"devpts"),
+    (r"/dev/mqueue", r"mqueue"),
+    (r"/dev/shm", r"tmpfs"),  # noqa: S108  (inside the container)
+    (r"/sys", r"sysfs"),
+    (r"/sys/(firmware|dev/block|devices/virtual/powercap)", r"tmpfs|sysfs"),
+    (r"/sys/fs/cgroup", r"tmpfs|cgroup2"),
+    (r"/sys/fs/cgroup/[a-z_,=]+", r"cgroup|cgroup2|tmpfs"),
+    (r"/etc/(hosts|hostname|resolv\.conf)", r"[a-z0-9.-]+"),
+)
+# Of those, what must not be written to.
+_READ_ONLY: Final = r"/|/sys|/sys/.+|/proc/(bus|fs|irq|sys|sysrq-trigger)"
+_ENGINES: Final = {
+    "docker": Allowances(
+        environment=(("HOSTNAME", r"agent"),),
+        labels=frozenset(),
+        security_options=frozenset(),
+        pid_modes=frozenset({""}),
+        ipc_modes=frozenset({"private"}),
+        userns_modes=frozenset({""}),
+        own_tmpfs=True,
+        mounts=_EVERY_CONTAINER,
+    ),
+    "podman": Allowances(
+        environment=(
+            ("HOSTNAME", r"agent"),
+            ("TERM", r"xterm"),
+            ("container", r"podman"),
+        ),
+        labels=frozenset({"io.podman.annotations.autoremove"}),
+        security_options=frozenset(),
+        pid_modes=frozenset({"", "private"}),
+        ipc_modes=frozenset({"private"}),
+        userns_modes=frozenset({"", "private", "nomap"}),
+        own_tmpfs=False,
+        mounts=(
+            *_EVERY_CONTAINER,
+            (r"/run/\.containerenv", r"[a-z0-9.-]+"),
+            (r"/dev/(null|zero|full|tty|random|urandom|console)", r"devtmpfs|tmpfs|devpts"),
+        ),
+    ),
+}
+
+
+def allowances_of(product: str) -> Allowances:
+    """The table of an engine; an engine without one cannot be read back."""
+    found = _ENGINES.get(product)
+    if found is None:
+        raise LaunchRefused(
+            LaunchReason.ENGINE_IDENTITY,
+            f"engine {product[:40]!r} is not one whose settings can be read back",
+            hint="builder doctor",
+        )
+    return found
+
+
+def compare_created(
+    plan: ContainerPlan, found: InspectedContainer, allowed: Allowances
+) -> tuple[Difference, ...]:
+    """The engine's account of a created container against its plan."""
+    image = plan.image.image.settings
+    limits = plan.limits
+    command = (*plan.entrypoint[1:], *plan.arguments)
+    check = _Comparison()
+    check.equal("image id", str(plan.image.id), found.image_id, LaunchReason.IMAGE_ID)
+    check.equal("name", plan.name, found.name)
+    check.equal("started before it was read back", False, found.running)
+    check.equal("user", "" if plan.user is None else f"{plan.user[0]}:{plan.user[1]}", found.user)
+    check.equal("entry point", plan.entrypoint[:1] or image.entrypoint, found.entrypoint)
+    check.equal("command", command, found.command)
+    check.equal("working directory", plan.working_dir, found.working_dir)
+    check.same_set(
+        "labels",
+        {**dict(image.labels), **dict(plan.labels)}.items(),
+        found.labels,
+        lambda item: item[0] in allowed.labels,
+    )
+    check.same_set(
+        "environment", merged_environment(plan), _split(found.environment), _variable_rule(allowed)
+    )
+    check.equal("network", plan.network.value, found.network_mode)
+    check.equal("privileged", False, found.privileged)
+    check.equal("read-only root", plan.read_only_root, found.read_only_root)
+    check.same_set("capabilities added", (), found.capabilities_added)
+    check.same_set("capabilities dropped", ("ALL",), (name.upper() for name in found.capabilities_dropped))
+    check.same_set(
+        "security options",
+        ("no-new-privileges",),
+        found.security_options,
+        allowed.security_options.__contains__,
+    )
+    check.same_set(
+        "mounts",
+        _planned_binds(plan),
+        ((m.kind, m.source, m.target, m.writable) for m in found.mounts if m.kind != "tmpfs"),
+    )
+    check.same_set("tmpfs", (item.path for item in plan.tmpfs), (path for path, _ in found.tmpfs))
+    check.same_set("published ports", (), found.published_ports)
+    check.same_set("devices", (), found.devices)
+    check.same_set("other settings", (), found.unplanned)
+    check.same_set("groups", map(str, plan.extra_groups), found.extra_groups)
+    check.one_of("pid namespace", allowed.pid_modes, found.pid_mode)
+    check.one_of("ipc namespace", allowed.ipc_modes, found.ipc_mode)
+    check.one_of("user namespace", allowed.userns_modes, found.userns_mode)
+    check.equal("log driver", "none", found.log_driver)
+    check.equal("memory limit", limits.memory if limits else 0, max(found.memory, 0))
+    check.equal("pids limit", limits.pids if limits else 0, max(found.pids, 0) if limits else 0)
+    check.equal("cpu limit", round(limits.cpus, 3) if limits else 0.0, round(found.cpus, 3))
+    return check.differences()
+
+
+def compare_inside(
+    plan: ContainerPlan, command: ExecPlan, found: InsideFacts, allowed: Allowances
+) -> tuple[Difference, ...]:
+    """What the started container shows from inside, as the command's user, against its plan."""
+    image = plan.image.image.settings
+    check = _Comparison()
+    check.equal("PID 1", (*(plan.entrypoint or image.entrypoint), *plan.arguments), found.init_argv)
+    _compare_process(check, "PID 1", plan.user or (0, 0), found.init)
+    _compare_process(check, "the agent", command.user, found.process)
+    expected = dict(merged_environment(plan)) | dict(command.environment)
+    check.same_set("environment inside", expected.items(), found.environment, _variable_rule(allowed))
+    check.same_set("network interfaces", ("lo",), found.interfaces)
+    _compare_mounts(check, plan, found.mounts, allowed)
+    writable = dict(found.writable)
+    for item in plan.tmpfs:
+        if item.mode & 0o002 or item.uid == command.user[0]:
+            check.equal(f"{item.path} writable by the agent", True, writable.get(item.path))
+    for path in WRITABLE_NEVER:
+        check.equal(f"{path} writable by the agent", False, writable.get(path))
+    if plan.limits is not None:
+        for name, planned, effective in limit_pairs(plan, found.limits):
+            check.equal(name, planned, effective, LaunchReason.LIMITS_NOT_ENFORCED)
+    return check.differences()
+
+
+def limit_pairs(plan: ContainerPlan, found: EffectiveLimits) -> tuple[tuple[str, object, object], ...]:
+    """Each limit asked for beside what the cgroup inside enforces; the kernel rounds memory to pages."""
+    if plan.limits is None:
+        return ()
+    return (
+        ("memory limit inside", plan.limits.memory // PAGE * PAGE, found.memory),
+        ("pids limit inside", plan.limits.pids, found.pids),
+        (
+            "cpu limit inside",
+            round(plan.limits.cpus, 3),
+            None if found.cpus is None else round(found.cpus, 3),
+        ),
+    )
+
+
+def refuse(differences: tuple[Difference, ...], where: str) -> None:
+    """Raise LaunchRefused naming every difference; return when there is none."""
+    if not differences:
+        return
+    listed = "; ".join(str(item) for item in differences[:6])
+    more = f"; and {len(differences) - 6} more" if len(differences) > 6 else ""
+    raise LaunchRefused(
+        differences[0].reason,
+        f"the container is not what was planned: {listed}{more}",
+        where=where,
+        hint="builder doctor",
+    )
+
+
+def merged_environment(plan: ContainerPlan) -> tuple[tuple[str, str], ...]:
+    """The whole environment of a container: the image's own and the plan's."""
+    merged = dict(_split(plan.image.image.settings.environment)) | dict(plan.environment)
+    return tuple(sorted(merged.items()))
+
+
+def _compare_process(check: _Comparison, who: str, user: tuple[int, int], found: ProcessFacts) -> None:
+    check.equal(f"uids of {who}", frozenset({user[0]}), found.uids)
+    check.equal(f"gids of {who}", frozenset({user[1]}), found.gids)
+    check.equal(f"groups of {who}", frozenset(), found.groups - {user[1]})
+    check.equal(f"capabilities of {who}", frozenset(), found.capabilities)
+    check.equal(f"no new privileges of {who}", True, found.no_new_privileges)
+    check.equal(f"seccomp filter of {who}", 2, found.seccomp)
+
+
+def _compare_mounts(
+    check: _Comparison, plan: ContainerPlan, found: tuple[MountFacts, ...], allowed: Allowances
+) -> None:
+    planned = {item.path: item for item in plan.tmpfs}
+    binds = {target: writable for _, _, target, writable in _planned_binds(plan)}
+    targets = [mount.target for mount in found]
+    check.same_set(
+        "planned mounts inside", [*planned, *binds], [t for t in targets if t in planned or t in binds]
+    )
+    for mount in found:
+        if mount.target in planned:
+            _compare_tmpfs(check, planned[mount.target], mount, allowed)
+        elif mount.target in binds:
+            if not binds[mount.target]:
+                check.equal(f"{mount.target} read-only", True, "ro" in mount.options)
+        elif not any(
+            re.fullmatch(target, mount.target) and re.fullmatch(kind, mount.kind)
+            for target, kind in allowed.mounts
+        ):
+            check.equal("mounts inside", "no more", f"{mount.kind} at {mount.target}")
+        elif re.fullmatch(_READ_ONLY, mount.target):
+            check.equal(f"{mount.target} read-only", True, "ro" in mount.options)
+
+
+def _compare_tmpfs(check: _Comparison, planned: Tmpfs, found: MountFacts, allowed: Allowances) -> None:
+    path = planned.path
+    check.equal(f"{path} file system", "tmpfs", found.kind)
+    check.equal(f"{path} size", f"size={planned.size // 1024}k", _option(found, "size"))
+    check.equal(f"{path} nosuid, nodev", True, {"nosuid", "nodev"} <= found.options)
+    check.equal(f"{path} executable", planned.executable, "noexec" not in found.options)
+    if allowed.own_tmpfs:
+        # The kernel does not show what equals its default: mode 1777 and ids of 0.
+        mode = "" if planned.mode == 0o1777 else f"mode={planned.mode:o}"
+        check.equal(f"{path} mode", mode, _option(found, "mode"))
+        check.equal(f"{path} uid", f"uid={planned.uid}" if planned.uid else "", _option(found, "uid"))
+        check.equal(f"{path} gid", f"gid={planned.gid}" if planned.gid else "", _option(found, "gid"))
+
+
+def _option(mount: MountFacts, name: str) -> str:
+    return next((item for item in sorted(mount.super_options) if item.startswith(name + "=")), "")
+
+
+def _planned_binds(plan: ContainerPlan) -> tuple[tuple[str, str, str, bool], ...]:
+    return (
+        *(("bind", str(item.source), item.target, False) for item in plan.read_only_binds),
+        *(("bind", str(item.source), item.target, True) for item in plan.private_binds),
+    )
+
+
+def _split(environment: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
+    return tuple((name, value) for name, _, value in (entry.partition("=") for entry in environment))
+
+
+def _variable_rule(allowed: Allowances) -> Callable[[tuple[str, str]], bool]:
+    rules = dict(allowed.environment)
+    return lambda item: item[0] in rules and re.fullmatch(rules[item[0]], item[1]) is not None
+
+
+class _Comparison:
+    """Collects differences, so that a refusal names all of them."""
+
+    def __init__(self) -> None:
+        self._found: list[Difference] = []
+
+    def differences(self) -> tuple[Difference, ...]:
+        return tuple(self._found)
+
+    def equal(
+        self, what: str, planned: object, found: object, reason: LaunchReason = LaunchReason.READ_BACK
+    ) -> None:
+        if planned != found:
+            self._found.append(Difference(what, _text(planned), _text(found), reason))
+
+    def one_of(self, what: str, planned: frozenset[str], found: str) -> None:
+        if found not in planned:
+            self._found.append(Difference(what, _text(planned), _text(found)))
+
+    def same_set(
+        self,
+        what: str,
+        planned: Iterable[Item],
+        found: Iterable[Item],
+        allowed: Callable[[Item], bool] | None = None,
+    ) -> None:
+        wanted, seen = list(planned), list(found)
+        missing = [item for item in wanted if item not in seen]
+        added = [item for item in seen if item not in wanted and not (allowed and allowed(item))]
+        added += [item for n, item in enumerate(seen) if item in seen[:n]]
+        if missing or added:
+            self._found.append(
+                Difference(
+                    what,
+                    f"also {_text(missing)}" if missing else "no more",
+                    f"also {_text(added)}" if added else "no more",
+                )
+            )
+
+
+def _text(value: object) -> str:
+    if isinstance(value, frozenset):
+        return ", ".join(sorted(map(str, value))) or "none"
+    if isinstance(value, list | tuple):
+        return ", ".join(map(str, value)) or "none"
+    return str(value)
