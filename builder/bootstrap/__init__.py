@@ -45,7 +45,7 @@ def bootstrap(layout: Path, host: Host, *, lock_copy: Path, mode: Mode | None = 
 
 
 def bootstrapped_images(layout: Path, *, lock_copy: Path) -> Bootstrapped | None:
-    """The three images when the layout names them all, not re-hashed; None: ``builder bootstrap`` must run."""
+    """The three images when the layout names them all, not re-hashed; None: run ``builder bootstrap``."""
     return find_images(layout, load_lock(lock_in_use(lock_copy)))
 
 
