@@ -60,8 +60,8 @@ _CERTIFICATE: Final = re.compile(r"CERT|SELF_SIGNED|UNABLE_TO_(GET|VERIFY)|ERR_T
 def failure(code: str, item: str, spec: str = "") -> BuilderError:
     """The error for npm's ``code``; ``item`` is what we asked for, ``spec`` what npm says it is about."""
     code = code if re.fullmatch(r"[A-Za-z0-9_]{1,60}", code) else "unknown"
-    about = _printable(spec) or _printable(item) or "npm"
     where = _printable(item)
+    about = _printable(spec) or ("this version" if where else "a package")
     if code in GONE:
         return PinError(
             f"{about} is not in the registry (any more)",

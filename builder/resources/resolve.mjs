@@ -57,7 +57,8 @@ async function environment(work, job) {
 // The package that an error is about, if npm says so in the one form that cannot hold anything else.
 function specIn(error) {
   const text = `${error?.summary ?? ''} ${error?.detail ?? ''}`
-  return /'((?:@[a-z0-9._-]{1,100}\/)?[a-z0-9._-]{1,214}@[0-9a-z.^~<>=*+-]{1,60})'/i.exec(text)?.[1] ?? ''
+  const found = /(?:'|for )((?:@[a-z0-9._-]{1,100}\/)?[a-z0-9._-]{1,214}@[0-9a-z.^~<>=*+-]{1,60})/i.exec(text)
+  return found ? found[1].replace(/\.$/, '') : ''
 }
 
 // npm as a child: its JSON output, or NpmFailed with its error code.

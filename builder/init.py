@@ -1,0 +1,209 @@
+"""First files: builder.toml for the image; policy.toml, settings.toml, role keys for this user and host."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Final
+
+from backend.probe import HostProbe, ProbeState
+from builder.init_texts import BUILDER_TOML, POLICY_TOML, SETTINGS_TOML, TRUST_TOML
+from builder.settings import SETTINGS_NAME
+from builder.state import State
+from images.config import BaseReference, parse_config
+from images.credentials import Secret
+from images.errors import LaunchReason, StateError, UsageError
+from provenance.keys import Protection, create_key_pair
+from provenance.layout_writing import replace_file
+from provenance.marks import pin_marks
+from provenance.policy import POLICY_NAME, Mode, load_policy
+from provenance.policy_model import Role
+
+CONFIG_NAME: Final = "builder.toml"
+KEYS: Final = "keys"
+VALID_FOR: Final = timedelta(days=365)
+# Where distributions keep the CA bundle that their package clients trust.
+CA_BUNDLES: Final = (
+    Path("/etc/ssl/certs/ca-certificates.crt"),
+    Path("/etc/pki/tls/certs/ca-bundle.crt"),
+    Path("/etc/ssl/ca-bundle.pem"),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InitRequest:
+    """What init is told. ``now``: UTC. ``probe``: what the host can do; None if no engine answered.
+
+    ``directory`` takes builder.toml, ``config_dir`` everything else. ``npmrc``: the user's own, if any.
+    """
+
+    directory: Path
+    config_dir: Path
+    state: State
+    base: BaseReference
+    probe: HostProbe | None
+    protection: Secret | Protection
+    now: datetime
+    npmrc: Path | None = None
+    image_name: str = "team/agents"
+
+
+@dataclass(frozen=True, slots=True)
+class Acceptance:
+    """A thing that this host cannot enforce, and why it is accepted here."""
+
+    what: LaunchReason
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Initialised:
+    """What was written, and what was there already and is kept as it is."""
+
+    written: tuple[Path, ...]
+    kept: tuple[Path, ...]
+    mode: Mode
+    mode_reason: str
+    acceptances: tuple[Acceptance, ...]
+
+
+def init(request: InitRequest) -> Initialised:
+    """Write what is missing; nothing is ever overwritten.
+
+    Raises UsageError when the policy would lie under builder.toml's folder, StateError when the disk
+    does not take a file.
+    """
+    _check_apart(request)
+    for folder in (request.directory, request.config_dir, request.config_dir / KEYS):
+        _make_folder(folder)
+    mode, why = choose_mode(request.probe)
+    accepted = choose_acceptances(request.probe)
+    written: list[Path] = []
+    kept: list[Path] = []
+    _keys(request, written, kept)
+    texts = (
+        (request.config_dir / POLICY_NAME, _policy_text(request, mode, why, accepted), 0o600),
+        (request.config_dir / SETTINGS_NAME, _settings_text(request), 0o600),
+        (request.directory / CONFIG_NAME, _builder_text(request), 0o644),
+    )
+    for path, text, file_mode in texts:
+        if path.exists() or path.is_symlink():
+            kept.append(path)
+        else:
+            replace_file(path, text.encode(), file_mode)
+            written.append(path)
+    policy = load_policy(request.config_dir / POLICY_NAME, beside=request.directory)
+    if not request.state.marks.exists():
+        pin_marks(request.state.marks, policy)
+        written.append(request.state.marks)
+    return Initialised(tuple(written), tuple(kept), policy.mode, why, accepted)
+
+
+def choose_mode(probe: HostProbe | None) -> tuple[Mode, str]:
+    """Required, unless this host cannot have it; and the reason in a sentence."""
+    if probe is None:
+        return Mode.REQUIRED, "no engine was probed; builder doctor tells what this host can do"
+    failed = [line for line in probe.lines if line.state is ProbeState.NOT_HELD]
+    if failed:
+        said = "; ".join(f"{line.name}: {line.detail}" for line in failed)
+        return Mode.DEVELOPMENT, f"required mode would refuse this engine ({said})"
+    return (
+        Mode.REQUIRED,
+        "everything that required mode asks for was proved on this host, or is accepted below",
+    )
+
+
+def choose_acceptances(probe: HostProbe | None) -> tuple[Acceptance, ...]:
+    """One acceptance for each thing that this host cannot enforce and that a policy may accept by name."""
+    if probe is None:
+        return ()
+    reasons: dict[LaunchReason, list[str]] = {}
+    for line in probe.lines:
+        if line.state is ProbeState.ACCEPTABLE:
+            reasons.setdefault(line.reason, []).append(f"{line.name}: {line.detail}")
+    who = "this user" if probe.facts.rootless else "root"
+    reasons.setdefault(LaunchReason.KEYS_READABLE, []).append(
+        f"the engine runs as {who}, who can read the keys; keep them elsewhere to do without this"
+    )
+    return tuple(
+        Acceptance(what, "; ".join(said)[:500])
+        for what, said in sorted(reasons.items(), key=lambda item: item[0].value)
+    )
+
+
+def find_ca_bundle() -> Path | None:
+    """The bundle that this host's package clients trust, an operator's own CA included."""
+    return next((path for path in CA_BUNDLES if path.is_file()), None)
+
+
+def _check_apart(request: InitRequest) -> None:
+    folder, config = request.directory.resolve(), request.config_dir.resolve()
+    if config.is_relative_to(folder):
+        raise UsageError(
+            "the policy would lie under the folder of builder.toml: an image cannot approve itself",
+            where=str(config),
+            hint="run builder init in the folder of a project, or give --config-dir another place",
+        )
+
+
+def _make_folder(folder: Path) -> None:
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as broken:
+        raise StateError(f"cannot be made: {broken.strerror}", where=str(folder)) from None
+
+
+def _keys(request: InitRequest, written: list[Path], kept: list[Path]) -> None:
+    for role in Role:
+        private = request.config_dir / KEYS / f"{role}.key"
+        public = request.config_dir / KEYS / f"{role}.pub"
+        if private.exists() or public.exists():
+            kept.extend(path for path in (private, public) if path.exists())
+        else:
+            create_key_pair(private, public, request.protection)
+            written.extend((private, public))
+
+
+def _policy_text(request: InitRequest, mode: Mode, why: str, accepted: tuple[Acceptance, ...]) -> str:
+    until = (request.now.astimezone(UTC) + VALID_FOR).strftime("%Y-%m-%dT%H:%M:%SZ")
+    listed = "".join(f"    {{ what = {_quoted(one.what)}, why = {_quoted(one.why)} }},\n" for one in accepted)
+    trust = "".join(
+        TRUST_TOML.format(role=role, key=f"{KEYS}/{role}.pub", id=uuid.uuid4().urn, not_after=until)
+        for role in Role
+    )
+    return POLICY_TOML.format(
+        valid_until=until,
+        mode=mode,
+        mode_reason=_comment(why),
+        accept=f"[\n{listed}]" if listed else "[]",
+        bases=_quoted(str(request.base.digest)) if request.base.digest else "",
+        trust=trust,
+    )
+
+
+def _settings_text(request: InitRequest) -> str:
+    bundle = find_ca_bundle()
+    engine = request.probe.facts.product if request.probe else None
+    return SETTINGS_TOML.format(
+        engine=f"engine = {_quoted(engine)}" if engine else '# engine = "docker"',
+        ca_bundle=f"ca_bundle = {_quoted(str(bundle))}" if bundle else '# ca_bundle = "/path/to/ca.pem"',
+        npmrc=f"npmrc = {_quoted(str(request.npmrc))}" if request.npmrc else '# npmrc = "/home/me/.npmrc"',
+    )
+
+
+def _builder_text(request: InitRequest) -> str:
+    text = BUILDER_TOML.format(name=_quoted(request.image_name), base=_quoted(str(request.base)))
+    parse_config(text, where=CONFIG_NAME)  # what we write must be what we read
+    return text
+
+
+def _quoted(text: str) -> str:
+    """A TOML basic string: JSON's escapes are a part of TOML's."""
+    return json.dumps(text).replace("\x7f", "\\u007f")
+
+
+def _comment(text: str) -> str:
+    return "".join(char if char.isprintable() else " " for char in text)

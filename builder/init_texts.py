@@ -1,0 +1,82 @@
+"""The texts that `builder init` writes: commented, and valid as they stand."""
+
+from __future__ import annotations
+
+from typing import Final
+
+BUILDER_TOML: Final = """\
+# What the image is. After a change: builder lock, then builder build.
+# Exact versions only; every key: docs/reference/builder-toml.md
+schema = 1
+
+[image]
+name = {name}  # for people and for policy; the identity of the image is its digest
+base = {base}
+platforms = ["linux/amd64"]
+user = {{ name = "agent", uid = 1000, gid = 1000 }}  # whom the agents run as inside
+
+[agents]
+claude-code = "2.1.328"
+opencode = "1.18.33"
+pi = "0.73.1"
+
+[node]
+version = "22.23.5"
+# Only these packages may run their install scripts, without network; the lock lists all others that have one.
+install-scripts = ["@anthropic-ai/claude-code", "opencode-ai"]
+
+[run]  # defaults of `builder run`: not part of the image; policy.toml is the ceiling
+agent = "claude-code"
+allow = []  # no network
+limits = {{ cpus = 2, memory = "4GiB", pids = 512, deadline = "2h" }}
+"""
+
+POLICY_TOML: Final = """\
+# Whom this user believes, and what this host may launch. Never beside builder.toml: an image cannot approve
+# itself. After a change raise `serial`: an older policy than the last accepted one is refused.
+schema = 1
+serial = 1
+valid_until = {valid_until}
+
+# "required" refuses what is not proved; "development" also accepts rootful engines, and every record says so.
+# Chosen by init: {mode_reason}
+mode = "{mode}"
+
+# What this host cannot enforce and this operator lives with, by name. Shown in every launch record.
+accept = {accept}
+
+max_age = "90d"  # an older build is refused
+min_ruleset = 1  # of the credential scan
+refuse_tofu = false  # true refuses artifacts that were only trusted on first use
+bases = [{bases}]
+revoked = {{ digests = [], keys = [], builder_ids = [] }}
+
+[expect]  # image name -> lock digest; without it an image is held against the lock beside its builder.toml
+{trust}"""
+
+TRUST_TOML: Final = """
+[[trust]]
+role = "{role}"
+kind = "key"
+key = "{key}"
+{role}_ids = ["{id}"]
+not_after = {not_after}
+"""
+
+SETTINGS_TOML: Final = """\
+# How this user reaches engine and registries. Nothing here can loosen the policy.
+schema = 1
+{engine}
+
+# Image digests in place of those that `builder bootstrap` made:
+# base = "sha256:…"
+# build_container = "sha256:…"
+# resolver = "sha256:…"
+
+# Given to the resolver container as secrets, never to a build or a run:
+{ca_bundle}
+{npmrc}
+
+[registries]
+npm = "client"  # wherever npm's own configuration points
+"""
