@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Annotated, Final, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 from pydantic.alias_generators import to_camel
 
 from images.digests import Digest
@@ -23,11 +24,24 @@ PREDICATE_TYPES: Final = frozenset({PROVENANCE_TYPE, SCAN_TYPE, DETECTION_TYPE, 
 SLSA_LEVEL: Final = "SLSA_BUILD_LEVEL_1"  # an own host promises no more
 SLSA_VERSION: Final = "1.2"
 
+
+def parse_time(text: str) -> datetime:
+    """A moment as our statements write it; ValueError otherwise."""
+    return datetime.strptime(text, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC)
+
+
+def _is_time(text: str) -> str:
+    parse_time(text)
+    return text
+
+
 Text = Annotated[str, StringConstraints(min_length=1, max_length=2000)]
 Sha256 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 DigestText = Annotated[str, StringConstraints(pattern=r"^sha256:[0-9a-f]{64}$")]
 # RFC 3339 in UTC with a Z, whole seconds: one form, so that equal times are equal bytes.
-Time = Annotated[str, StringConstraints(pattern=r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ$")]
+Time = Annotated[
+    str, StringConstraints(pattern=r"^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:]{8}Z$"), AfterValidator(_is_time)
+]
 Count = Annotated[int, Field(ge=0)]
 
 
@@ -114,6 +128,8 @@ class ScanPredicate(_Closed):
     builder: BuilderIdentity
     scanned_on: Time
     ruleset: Annotated[int, Field(ge=1)]
+    ruleset_digest: DigestText
+    engine: Text
     verdict: Literal["clean", "found", "incomplete"]
     bytes_scanned: Count
     layers: tuple[DigestText, ...] = Field(max_length=256)

@@ -17,6 +17,7 @@ from provenance.predicates import (
     LAUNCH_TYPE,
     POLICY_URI,
     PROVENANCE_TYPE,
+    SCAN_TYPE,
     SLSA_LEVEL,
     SLSA_VERSION,
     VSA_TYPE,
@@ -32,6 +33,7 @@ STATEMENT_TYPE: Final = "https://in-toto.io/Statement/v1"  # all minor versions;
 PAYLOAD_TYPE: Final = "application/vnd.in-toto+json"
 MAX_STATEMENT_BYTES: Final = 4 * 1024 * 1024
 MAX_SUBJECTS: Final = 1024
+MAX_PLACE: Final = 1000  # characters of a place; the scan report has it whole
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,6 +221,35 @@ def detection_statement(detected: DetectedImage, facts: BuildFacts) -> Statement
             "rootBehaviour": list(detected.root_behaviour),
             "engine": detected.engine,
             "hardening": list(detected.hardening),
+        },
+    )
+
+
+def scan_statement(clean: CleanImage, facts: BuildFacts) -> Statement:
+    """``scan/v1``: no match under a ruleset, in every byte. Nested archives are counted, not opened."""
+    report = clean.report
+    return _make(
+        clean.image.digest,
+        SCAN_TYPE,
+        {
+            "builder": {"id": facts.builder_id},
+            "scannedOn": utc(facts.finished),
+            "ruleset": report.ruleset,
+            "rulesetDigest": str(report.ruleset_digest),
+            "engine": report.engine,
+            "verdict": str(report.verdict),
+            "bytesScanned": report.bytes_scanned,
+            "layers": [str(layer.digest) for layer in clean.image.manifest.layers],
+            "nested": "none",
+            "notOpened": report.nested_count,
+            "accepted": [
+                {
+                    "rule": cleared.finding.rule,
+                    "place": str(cleared.finding.place)[:MAX_PLACE],
+                    "by": cleared.entry,
+                }
+                for cleared in report.cleared
+            ],
         },
     )
 

@@ -1,0 +1,57 @@
+"""Say in a signed statement what a verification found; only a PASSED one may travel with the image."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from images.errors import UsageError
+from provenance.keys import PrivateKey
+from provenance.policy import Policy
+from provenance.policy_model import Role
+from provenance.signing import Bundle, sign
+from provenance.statements import Decision, vsa_statement
+from provenance.verify import VerificationReport
+
+
+@dataclass(frozen=True, slots=True)
+class Attestation:
+    """A signed summary. When not ``passed`` it is a note for this machine: it cannot be attached."""
+
+    bundle: Bundle
+    passed: bool
+
+
+def verifier_id(policy: Policy, signer: PrivateKey) -> str:
+    """The id that the policy pairs with this verifier key. Raises UsageError when there is none."""
+    for entry in policy.trust:
+        if entry.role is Role.VERIFIER and entry.key.fingerprint == signer.public.fingerprint:
+            return min(entry.ids)
+    raise UsageError(
+        f"key {signer.public.fingerprint} is not a verifier of this policy, so nobody would believe it",
+        where=str(policy.path),
+        hint="builder init",
+    )
+
+
+def attest(
+    report: VerificationReport, policy: Policy, signer: PrivateKey, *, version: str, now: datetime
+) -> Attestation:
+    """Sign the verification summary of ``report``, which was made under ``policy``."""
+    if not report.inputs or not report.image_name:
+        raise UsageError(
+            "nothing trusted was found, so there is nothing to summarise",
+            where=str(report.digest),
+            hint=f"builder verify {report.digest}",
+        )
+    decision = Decision(
+        image=report.digest,
+        image_name=report.image_name,
+        passed=report.verified is not None and report.verified.policy.digest == policy.digest,
+        verifier_id=verifier_id(policy, signer),
+        verifier_version=version,
+        policy=policy.digest,
+        inputs=report.inputs,
+        at=now,
+    )
+    return Attestation(sign(vsa_statement(decision), signer), decision.passed)

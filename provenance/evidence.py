@@ -1,0 +1,215 @@
+"""Sort what is attached to an image: which statements count under a policy, and where others failed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final, TypeAlias
+
+from images.digests import Digest
+from images.errors import VerifyFailed
+from provenance.bundles import UnverifiedBundle, open_bundle
+from provenance.checks import Check, CheckId, failed, not_performed, passed
+from provenance.policy import Policy, Trusted
+from provenance.predicates import (
+    DETECTION_TYPE,
+    PROVENANCE_TYPE,
+    SCAN_TYPE,
+    VSA_TYPE,
+    DetectionPredicate,
+    ProvenancePredicate,
+    ScanPredicate,
+    VsaPredicate,
+    read_predicate,
+)
+from provenance.referrers import Attached
+from provenance.signing import Bundle, check_signature, is_signed_by
+from provenance.statements import parse_statement
+
+Predicate: TypeAlias = ProvenancePredicate | ScanPredicate | DetectionPredicate | VsaPredicate
+
+_MODELS: Final[dict[str, type[Predicate]]] = {
+    PROVENANCE_TYPE: ProvenancePredicate,
+    SCAN_TYPE: ScanPredicate,
+    DETECTION_TYPE: DetectionPredicate,
+    VSA_TYPE: VsaPredicate,
+}
+# The order in which a bundle passes the first checks; how far it came decides which of them failed.
+REQUIRED_TYPES: Final = (PROVENANCE_TYPE, SCAN_TYPE, DETECTION_TYPE)
+STAGES: Final = (
+    CheckId.SIGNATURE,
+    CheckId.REVOKED,
+    CheckId.PREDICATE,
+    CheckId.SUBJECT,
+    CheckId.SIGNER,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """A statement about this image alone, by a trusted key that calls itself what the policy says it may."""
+
+    bundle: Bundle
+    predicate: Predicate
+    trusted: Trusted
+
+    @property
+    def digest(self) -> Digest:
+        """The statement's identity."""
+        return self.bundle.statement.digest
+
+
+@dataclass(frozen=True, slots=True)
+class Rejected:
+    """A bundle that does not count: at which check it failed, of which (claimed) predicate type, and why.
+
+    ``fatal``: a trusted key made it for this image and it is wrong in itself. It is then not ignored: when a
+    trusted signer cannot be understood, the check fails.
+    """
+
+    stage: CheckId
+    predicate_type: str
+    why: str
+    fatal: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """All bundles of one image, in order of statement digest; one attached twice counts once."""
+
+    accepted: tuple[Accepted, ...]
+    rejected: tuple[Rejected, ...]
+
+    def of_type(self, predicate_type: str) -> tuple[Accepted, ...]:
+        """The accepted ones of one type."""
+        return tuple(one for one in self.accepted if one.bundle.statement.predicate_type == predicate_type)
+
+
+def sort_evidence(attached: Iterable[Attached], image: Digest, policy: Policy, now: datetime) -> Evidence:
+    """Judge every bundle on its own. An untrusted or malformed one never helps, and never breaks."""
+    accepted: dict[Digest, Accepted] = {}
+    rejected: list[Rejected] = []
+    for one in attached:
+        where = f"bundle in {one.manifest}"
+        try:
+            bundle = open_bundle(one.data, where)
+        except VerifyFailed as broken:
+            rejected.append(Rejected(CheckId.SIGNATURE, "", str(broken)))
+            continue
+        found = _judge(bundle, image, policy, now, where)
+        if isinstance(found, Accepted):
+            accepted.setdefault(found.digest, found)
+        else:
+            rejected.append(found)
+    return Evidence(tuple(accepted[digest] for digest in sorted(accepted)), tuple(rejected))
+
+
+def _judge(
+    bundle: UnverifiedBundle, image: Digest, policy: Policy, now: datetime, where: str
+) -> Accepted | Rejected:
+    trusted = next((entry for entry in policy.trust if is_signed_by(bundle, entry.key)), None)
+    if trusted is None:
+        return Rejected(
+            CheckId.SIGNATURE, _claimed_type(bundle), f"{where}: not signed by a key that the policy trusts"
+        )
+    key = trusted.key.fingerprint
+    if key in policy.revoked.keys:
+        return Rejected(CheckId.REVOKED, _claimed_type(bundle), f"{where}: signed by the revoked key {key}")
+    if trusted.not_after is not None and now > trusted.not_after:
+        # A key has no trusted time: what it signed before its end cannot be told from what it signs after it.
+        why = f"{where}: signed by key {key}, which ended on {trusted.not_after:%Y-%m-%d}"
+        return Rejected(CheckId.SIGNATURE, _claimed_type(bundle), why)
+    try:
+        signed = check_signature(bundle, trusted.key, where)
+    except VerifyFailed as broken:
+        return Rejected(CheckId.PREDICATE, "", f"signed by the trusted key {key}, but {broken}")
+    return _judge_statement(signed, trusted, image, policy, where)
+
+
+def _judge_statement(  # noqa: PLR0911  (one for each way not to count)
+    signed: Bundle, trusted: Trusted, image: Digest, policy: Policy, where: str
+) -> Accepted | Rejected:
+    statement = signed.statement
+    kind = statement.predicate_type
+    if not statement.is_about(image):
+        named = ", ".join(
+            f"{name}:{value}"[:80] for subject in statement.subjects[:3] for name, value in subject
+        )
+        return Rejected(CheckId.SUBJECT, kind, f"{where}: the statement is about {named}")
+    if kind not in trusted.predicate_types:
+        why = f"{where}: {kind[:200]} is not for the {trusted.role} key {trusted.key.fingerprint} to sign"
+        return Rejected(CheckId.PREDICATE, kind, why)
+    if not statement.is_only_about(image):
+        why = f"{where}: more than one subject or digest, so it is not about this image alone"
+        return Rejected(CheckId.SUBJECT, kind, why, fatal=True)
+    if kind not in _MODELS:
+        return Rejected(CheckId.PREDICATE, kind, f"{where}: {kind[:200]} says nothing for a verification")
+    try:
+        predicate = read_predicate(_MODELS[kind], statement.predicate_json, where)
+    except VerifyFailed as broken:
+        return Rejected(CheckId.PREDICATE, kind, str(broken), fatal=True)
+    name = speaker(predicate)
+    if name in policy.revoked.builder_ids:
+        return Rejected(CheckId.REVOKED, kind, f"{where}: by the revoked builder id {name[:200]}")
+    if name not in trusted.ids:
+        why = f"{where}: the signer calls itself {name[:200]!r}, which is not paired with its key"
+        return Rejected(CheckId.SIGNER, kind, why)
+    return Accepted(signed, predicate, trusted)
+
+
+def judge_stages(evidence: Evidence, image: Digest, policy: Policy) -> tuple[Check, ...]:
+    """The checks that a statement of each required type passes on its way: 2, 3, 4, 5 and 12.
+
+    A type fails at the check that the best of its bundles did not pass; for checks before that it passed.
+    """
+    reached = {kind: _furthest(evidence, kind) for kind in REQUIRED_TYPES}
+    said = {
+        CheckId.SIGNATURE: "by "
+        + ", ".join(sorted({str(one.trusted.key.fingerprint) for one in evidence.accepted})),
+        CheckId.REVOKED: "neither image, key nor builder id",
+        CheckId.PREDICATE: "provenance, scan, detection",
+        CheckId.SUBJECT: str(image),
+        CheckId.SIGNER: ", ".join(sorted({speaker(one.predicate) for one in evidence.accepted})),
+    }
+    checks = []
+    for number, stage in enumerate(STAGES):
+        problems = [why for stopped, why in reached.values() if stopped == number]
+        problems += [one.why for one in evidence.rejected if one.fatal and one.stage is stage]
+        if stage is CheckId.REVOKED and image in policy.revoked.digests:
+            problems.append(f"the policy revokes image {image}")
+        if problems:
+            checks.append(failed(stage, "; ".join(dict.fromkeys(problems))[:2000]))
+        elif all(stopped > number for stopped, _ in reached.values()):
+            checks.append(passed(stage, said[stage]))
+        else:
+            checks.append(not_performed(stage, "an earlier check failed"))
+    return tuple(checks)
+
+
+def _furthest(evidence: Evidence, kind: str) -> tuple[int, str]:
+    """The stage that stopped the best bundle of this type, and why; past the last when one is accepted."""
+    if evidence.of_type(kind):
+        return len(STAGES), ""
+    tried = [(STAGES.index(one.stage), one.why) for one in evidence.rejected if one.predicate_type == kind]
+    if not tried:
+        return 0, f"no statement of type {kind} is attached"
+    best = max(stage for stage, _ in tried)
+    return best, "; ".join(why for stage, why in tried if stage == best)
+
+
+def speaker(predicate: Predicate) -> str:
+    """Whom the signer says it is: the builder's or the verifier's id."""
+    if isinstance(predicate, ProvenancePredicate):
+        return predicate.run_details.builder.id
+    if isinstance(predicate, VsaPredicate):
+        return predicate.verifier.id
+    return predicate.builder.id
+
+
+def _claimed_type(bundle: UnverifiedBundle) -> str:
+    """The type an unverified payload claims: only to word a message."""
+    try:
+        return parse_statement(bundle.payload, "claimed").predicate_type
+    except VerifyFailed:
+        return ""
