@@ -1,1 +1,115 @@
-"""Running an admitted image on a container engine."""
+"""The façade for embedders: run an admitted image in a container, and nothing else.
+
+A launch, from a verified image to its signed record::
+
+    import backend
+
+    engine = backend.connect("podman", client_home, environment)
+    with backend.hold_lease(leases, state_id) as owner, backend.Journal.open(file, state_id) as journal:
+        backend.recover(engine, journal, leases, state_id, now)  # what dead controllers left
+        admitted = backend.admit(verified, policy, probe, facts=engine.facts(), platform=platform)
+        controller = backend.Controller(engine=engine, journal=journal, owner=owner, ...)
+        record = backend.launch_image(controller, admitted, backend.LaunchRequest(...))
+
+Order is enforced by types: a launch takes an ``AdmittedImage``, which only ``admit`` makes, from a
+``VerifiedImage``, which only ``provenance.verify`` makes. Every failure is an ``images.errors.BuilderError``;
+a refusal is ``LaunchRefused`` with one of the reasons of docs/reference/launch-refusals.md. Names are
+imported when they are first used, so that importing this package costs nothing.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from backend.admission import AdmittedImage, Finding, admit, assess, engine_uid, readable_keys
+    from backend.containers import EngineFacts, Limits
+    from backend.detect import detect as detect_agents
+    from backend.engines.protocol import Engine
+    from backend.engines.select import connect
+    from backend.journal import Boundary, Entry, Journal, Removal
+    from backend.launch import Controller, Output
+    from backend.launch import launch as launch_image
+    from backend.ownership import Owner, hold_lease
+    from backend.plan import LaunchClass, LaunchPlan, LaunchRequest, plan_launch
+    from backend.probe import HostProbe, probe_host
+    from backend.records import LaunchEnding, LaunchRecord, Observed
+    from backend.recovery import RecoveryPlan, recover
+
+_HOMES: Final = {
+    "AdmittedImage": "admission.AdmittedImage",
+    "Boundary": "journal.Boundary",
+    "Controller": "launch.Controller",
+    "Engine": "engines.protocol.Engine",
+    "EngineFacts": "containers.EngineFacts",
+    "Entry": "journal.Entry",
+    "Finding": "admission.Finding",
+    "HostProbe": "probe.HostProbe",
+    "Journal": "journal.Journal",
+    "LaunchClass": "plan.LaunchClass",
+    "LaunchEnding": "records.LaunchEnding",
+    "LaunchPlan": "plan.LaunchPlan",
+    "LaunchRecord": "records.LaunchRecord",
+    "LaunchRequest": "plan.LaunchRequest",
+    "Limits": "containers.Limits",
+    "Observed": "records.Observed",
+    "Output": "launch.Output",
+    "Owner": "ownership.Owner",
+    "RecoveryPlan": "recovery.RecoveryPlan",
+    "Removal": "journal.Removal",
+    "admit": "admission.admit",
+    "assess": "admission.assess",
+    "connect": "engines.select.connect",
+    "detect_agents": "detect.detect",
+    "engine_uid": "admission.engine_uid",
+    "hold_lease": "ownership.hold_lease",
+    "launch_image": "launch.launch",
+    "plan_launch": "plan.plan_launch",
+    "probe_host": "probe.probe_host",
+    "readable_keys": "admission.readable_keys",
+    "recover": "recovery.recover",
+}
+
+__all__ = [
+    "AdmittedImage",
+    "Boundary",
+    "Controller",
+    "Engine",
+    "EngineFacts",
+    "Entry",
+    "Finding",
+    "HostProbe",
+    "Journal",
+    "LaunchClass",
+    "LaunchEnding",
+    "LaunchPlan",
+    "LaunchRecord",
+    "LaunchRequest",
+    "Limits",
+    "Observed",
+    "Output",
+    "Owner",
+    "RecoveryPlan",
+    "Removal",
+    "admit",
+    "assess",
+    "connect",
+    "detect_agents",
+    "engine_uid",
+    "hold_lease",
+    "launch_image",
+    "plan_launch",
+    "probe_host",
+    "readable_keys",
+    "recover",
+]
+
+
+def __getattr__(name: str) -> object:
+    """PEP 562: the first use of a name imports its module."""
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module 'backend' has no attribute {name!r}")
+    module, _, attribute = home.rpartition(".")
+    return getattr(import_module(f"backend.{module}"), attribute)

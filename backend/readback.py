@@ -63,8 +63,9 @@ _EVERY_CONTAINER: Final = (
     (r"/sys/fs/cgroup/[a-z_,=]+", r"cgroup|cgroup2|tmpfs"),
     (r"/etc/(hosts|hostname|resolv\.conf)", r"[a-z0-9.-]+"),
 )
-# Of those, what must not be written to.
-_READ_ONLY: Final = r"/|/sys|/sys/.+|/proc/(bus|fs|irq|sys|sysrq-trigger)"
+# Of those, what must be read-only. The tmpfs that holds cgroup v1's mount points is root's alone (mode 0755),
+# and there is no root inside.
+_READ_ONLY: Final = r"/|/sys|/sys/(?!fs/cgroup$).+|/proc/(bus|fs|irq|sys|sysrq-trigger)"
 _ENGINES: Final = {
     "docker": Allowances(
         environment=(("HOSTNAME", r"agent"),),
