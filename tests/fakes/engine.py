@@ -1,0 +1,293 @@
+"""A scripted engine: containers in a table, answers from a table; an unlisted question is an error."""
+
+# ruff: noqa: ARG002  (it takes what the protocol gives, and needs less)
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from backend.commands import Input, OnChunk
+from backend.containers import (
+    ContainerPlan,
+    EngineFacts,
+    ExecPlan,
+    ImageIdKind,
+    InspectedContainer,
+    InspectedMount,
+    LoadedImage,
+)
+from backend.engines.grammar import check_exec, check_plan
+from backend.inside import SCRIPT
+from backend.runner import Ending, Outcome
+from images.errors import HostError
+from images.oci import OciImage
+from tests.fakes.inside import inside_answer
+
+DOCKER_FACTS = EngineFacts(
+    product="docker",
+    version="20.10.24",
+    api_version="1.41",
+    rootless=True,
+    remote=False,
+    storage_driver="overlay2",
+    cgroup_version="2",
+    cgroup_driver="systemd",
+    security_options=("name=seccomp,profile=default", "name=rootless"),
+    endpoint="unix:///run/user/1000/docker.sock",
+    host_name="workstation",
+    kernel="6.1.0",
+    runtime="runc",
+)
+# The attached client of a fake container: PID 1 is `cat`, and a file says that it runs.
+_CLIENT = 'trap "rm -f \\"$1\\"; exit 143" TERM; : >"$1"; cat; rm -f "$1"'
+
+Answer = Outcome | Callable[[ContainerPlan, ExecPlan, bytes], Outcome]
+
+
+def said(stdout: bytes = b"", *, exit_code: int = 0, stderr: bytes = b"") -> Outcome:
+    """What a client that ran to its end left."""
+    return Outcome(ending=Ending.EXITED, exit_code=exit_code, stdout=stdout, stderr=stderr)
+
+
+@dataclass
+class FakeContainer:
+    """One row of the table."""
+
+    id: str
+    plan: ContainerPlan
+    running_file: Path
+    started: bool = False
+    exit_code: int = 0
+    oom_killed: bool = False
+
+    @property
+    def running(self) -> bool:
+        return self.running_file.exists()
+
+
+@dataclass
+class FakeEngine:
+    """Fulfils the engine protocol without an engine. ``folder``: an empty directory for its marks.
+
+    ``answers``: argv of an exec -> its answer. ``main``: what a container that is started attached does with
+    its input. ``fails``: verb -> the error that its next call raises (after its effect, for create).
+    ``tampers``: changes what inspect says. ``inside``: changes to the account that the inside script gives.
+    """
+
+    folder: Path
+    told: EngineFacts = DOCKER_FACTS
+    id_kind: ImageIdKind = ImageIdKind.CONFIG
+    answers: dict[tuple[str, ...], Answer] = field(default_factory=dict)
+    main: Callable[[ContainerPlan, bytes], Outcome] = lambda _, data: said(data)
+    fails: dict[str, HostError] = field(default_factory=dict)
+    tampers: dict[str, object] = field(default_factory=dict)
+    inside: dict[str, object] = field(default_factory=dict)
+    exec_script: str = "printf 'hostile-agent-ready\\n'; sleep 60"
+    images: dict[str, OciImage] = field(default_factory=dict)
+    containers: dict[str, FakeContainer] = field(default_factory=dict)
+    calls: list[str] = field(default_factory=list)
+
+    @property
+    def product(self) -> str:
+        return self.told.product
+
+    def facts(self) -> EngineFacts:
+        self._called("facts")
+        return self.told
+
+    def find_image(self, image: OciImage) -> LoadedImage | None:
+        self._called("find_image")
+        loaded = self._loaded(image)
+        return loaded if loaded.id in self.images else None
+
+    def load(self, image: OciImage, staging: Path) -> LoadedImage:
+        self._called("load")
+        loaded = self._loaded(image)
+        self.images[loaded.id] = image
+        return loaded
+
+    def remove_image(self, image: LoadedImage) -> None:
+        self._called("remove_image")
+        if any(container.plan.image.id == image.id for container in self.containers.values()):
+            raise HostError(f"image {image.id} is in use")
+        self.images.pop(image.id, None)
+
+    def create(self, plan: ContainerPlan) -> str:
+        check_plan(plan)
+        if plan.image.id not in self.images:
+            raise HostError(f"no image {plan.image.id}")
+        if any(container.plan.name == plan.name for container in self.containers.values()):
+            raise HostError(f"the name {plan.name} is in use")
+        container = secrets.token_hex(32)
+        self.containers[container] = FakeContainer(container, plan, self.folder / container)
+        self._called("create")
+        return container
+
+    def inspect(self, container: str) -> InspectedContainer | None:
+        self._called("inspect")
+        found = self.containers.get(container)
+        return None if found is None else replace(_inspected(found), **self.tampers)  # type: ignore[arg-type]
+
+    def start(self, container: str) -> None:
+        self._called("start")
+        found = self._get(container)
+        found.started = True
+        found.running_file.touch()
+
+    def attach_argv(self, container: str) -> tuple[tuple[str, ...], Mapping[str, str]]:
+        self._called("attach")
+        found = self._get(container)
+        found.started = True
+        return ("sh", "-c", _CLIENT, "fake", str(found.running_file)), {"PATH": "/usr/bin:/bin"}
+
+    def start_attached(
+        self,
+        container: str,
+        *,
+        stdin: Input,
+        on_stdout: OnChunk | None,
+        on_stderr: OnChunk | None,
+        deadline: float,
+        stdout_path: Path | None = None,
+    ) -> Outcome:
+        self._called("start_attached")
+        found = self._get(container)
+        found.started = True
+        outcome = self.main(found.plan, _all(stdin))
+        found.exit_code = outcome.exit_code or 0
+        return _shown(outcome, on_stdout, on_stderr, stdout_path)
+
+    def exec(
+        self,
+        container: str,
+        plan: ExecPlan,
+        *,
+        stdin: Input = None,
+        on_stdout: OnChunk | None = None,
+        on_stderr: OnChunk | None = None,
+        deadline: float = 60.0,
+    ) -> Outcome:
+        check_exec(plan)
+        self._called("exec")
+        found = self.containers.get(container)
+        if found is None or not found.running:
+            return said(stderr=b"no such running container", exit_code=1)
+        answer = self._answer(found.plan, plan)
+        outcome = answer if isinstance(answer, Outcome) else answer(found.plan, plan, _all(stdin))
+        return _shown(outcome, on_stdout, on_stderr, None)
+
+    def exec_argv(self, container: str, plan: ExecPlan) -> tuple[tuple[str, ...], Mapping[str, str]]:
+        check_exec(plan)
+        self._called("exec")
+        self._get(container)
+        return ("sh", "-c", self.exec_script), {"PATH": "/usr/bin:/bin"}
+
+    def copy_in(self, container: str, target: str, tar: Path) -> None:
+        self._called("copy_in")
+        self._get(container)
+
+    def logs(self, container: str, limit: int) -> bytes:
+        self._called("logs")
+        return b""
+
+    def remove(self, container: str) -> None:
+        self._called("remove")
+        found = self.containers.pop(container, None)
+        if found is not None:
+            found.running_file.unlink(missing_ok=True)
+
+    def list_labelled(self, label: str, value: str) -> tuple[str, ...]:
+        self._called("list")
+        rows = self.containers.values()
+        return tuple(row.id for row in rows if dict(row.plan.labels).get(label) == value)
+
+    def _loaded(self, image: OciImage) -> LoadedImage:
+        digest = image.settings.digest if self.id_kind is ImageIdKind.CONFIG else image.digest
+        return LoadedImage(image=image, id=digest, id_kind=self.id_kind)
+
+    def _answer(self, container: ContainerPlan, plan: ExecPlan) -> Answer:
+        if plan.argv[:3] == ("sh", "-c", SCRIPT):
+            return said(inside_answer(container, plan, self.product, self.inside))
+        if plan.argv == ("sh", "-c", "kill -KILL -1"):
+            return said(exit_code=137)
+        if plan.argv not in self.answers:
+            raise AssertionError(f"the fake engine has no answer for {plan.argv}")
+        return self.answers[plan.argv]
+
+    def _get(self, container: str) -> FakeContainer:
+        if container not in self.containers:
+            raise HostError(f"no container {container[:12]}")
+        return self.containers[container]
+
+    def _called(self, verb: str) -> None:
+        self.calls.append(verb)
+        if verb in self.fails:
+            raise self.fails.pop(verb)
+
+
+def _all(stdin: Input) -> bytes:
+    if isinstance(stdin, bytes):
+        return stdin
+    if isinstance(stdin, Path):
+        return stdin.read_bytes()
+    if isinstance(stdin, Iterator):
+        return b"".join(stdin)
+    return b""
+
+
+def _shown(
+    outcome: Outcome, on_stdout: OnChunk | None, on_stderr: OnChunk | None, stdout_path: Path | None
+) -> Outcome:
+    if on_stdout is not None and outcome.stdout:
+        on_stdout(outcome.stdout)
+    if on_stderr is not None and outcome.stderr:
+        on_stderr(outcome.stderr)
+    if stdout_path is None:
+        return outcome
+    stdout_path.write_bytes(outcome.stdout)
+    return replace(outcome, stdout=b"")
+
+
+def _inspected(row: FakeContainer) -> InspectedContainer:
+    plan, image = row.plan, row.plan.image.image.settings
+    environment = dict(entry.partition("=")[::2] for entry in image.environment) | dict(plan.environment)
+    status = "running" if row.running else "exited" if row.started else "created"
+    return InspectedContainer(
+        id=row.id,
+        name=plan.name,
+        image_id=plan.image.id,
+        status=status,
+        running=row.running,
+        exit_code=row.exit_code if status == "exited" else None,
+        oom_killed=row.oom_killed,
+        user="" if plan.user is None else f"{plan.user[0]}:{plan.user[1]}",
+        environment=tuple(f"{name}={value}" for name, value in environment.items()),
+        entrypoint=plan.entrypoint[:1] or image.entrypoint,
+        command=(*plan.entrypoint[1:], *plan.arguments),
+        working_dir=plan.working_dir,
+        labels=tuple(sorted({**dict(image.labels), **dict(plan.labels)}.items())),
+        network_mode=plan.network.value,
+        privileged=False,
+        read_only_root=plan.read_only_root,
+        capabilities_added=(),
+        capabilities_dropped=("ALL",),
+        security_options=("no-new-privileges",),
+        mounts=tuple(
+            InspectedMount(kind="bind", source=str(item.source), target=item.target, writable=False)
+            for item in plan.read_only_binds
+        ),
+        tmpfs=tuple(sorted((item.path, f"size={item.size}") for item in plan.tmpfs)),
+        published_ports=(),
+        devices=(),
+        pid_mode="",
+        ipc_mode="private",
+        userns_mode="",
+        log_driver="none",
+        memory=plan.limits.memory if plan.limits else 0,
+        pids=plan.limits.pids if plan.limits else 0,
+        cpus=plan.limits.cpus if plan.limits else 0.0,
+        extra_groups=tuple(str(group) for group in plan.extra_groups),
+    )
