@@ -106,20 +106,26 @@ _PEM_STARTS: Final = (
     *(b"-----BEGIN " + kind + b"PRIVATE KEY-----" for kind in _KEY_KINDS),
     b"-----BEGIN PGP PRIVATE KEY BLOCK-----",
 )
-_VERSION_0: Final = b"\x02\x01\x00"
-# PKCS#8 algorithm identifiers with the octet string's tag after them, SEC 1 and PKCS#1 heads; the outer
-# sequence starts a few bytes before.
-_DER_STARTS: Final = (
-    _VERSION_0 + bytes.fromhex("300d06092a864886f70d010101050004"),
-    _VERSION_0 + bytes.fromhex("301306072a8648ce3d020106082a8648ce3d03010704"),
-    _VERSION_0 + bytes.fromhex("301006072a8648ce3d020106052b8104002204"),
-    _VERSION_0 + bytes.fromhex("300506032b657004220420"),
-    _VERSION_0 + bytes.fromhex("300506032b656e04220420"),
-    bytes.fromhex("30770201010420"),
-    _VERSION_0 + bytes.fromhex("02818100"),
-    _VERSION_0 + bytes.fromhex("0282010100"),
-    _VERSION_0 + bytes.fromhex("0282018100"),
-    _VERSION_0 + bytes.fromhex("0282020100"),
+# PKCS#8 of both versions, by its algorithm identifier and the octet string's tag after it.
+_PKCS8_ALGORITHMS: Final = (
+    "300d06092a864886f70d010101050004",  # RSA
+    "301306072a8648ce3d020106082a8648ce3d03010704",  # P-256
+    "301006072a8648ce3d020106052b8104002204",  # P-384
+    "301006072a8648ce3d020106052b8104002304",  # P-521
+    "300506032b657004220420",  # Ed25519
+    "300506032b656e04220420",  # X25519
+)
+# SEC 1 of P-256; PKCS#1 by the first bytes of a modulus of 1024, 2048, 3072 and 4096 bits.
+_OTHER_DER: Final = (
+    "30770201010420",
+    "02010002818100",
+    "0201000282010100",
+    "0201000282018100",
+    "0201000282020100",
+)
+_DER_STARTS: Final = tuple(
+    bytes.fromhex(text)
+    for text in (*("02010" + version + rest for version in "01" for rest in _PKCS8_ALGORITHMS), *_OTHER_DER)
 )
 _JWT_STARTS: Final = tuple(
     f"eyJ{rest}".encode()

@@ -136,15 +136,25 @@ def _pem(buffer: Bytes, at: int, value: bytes, _body: bytes) -> bytes | None:
     return _private_key(decoded)
 
 
+# A PKCS#1 or SEC 1 key inside of PKCS#8: the outer one is the key that allow-list entries know.
+_WRAPPED: Final = re.compile(
+    rb"\x02\x01[\x00\x01]\x30"
+    rb"(?:\x0d\x06\x09\x2a\x86\x48\x86\xf7\x0d\x01\x01\x01\x05\x00"
+    rb"|\x13\x06\x07\x2a\x86\x48\xce\x3d\x02\x01\x06\x08\x2a\x86\x48\xce\x3d\x03\x01\x07)"
+    rb"\x04(?:\x82..|\x81.|.)\Z",
+    re.DOTALL,
+)
+
+
 def _der(buffer: Bytes, at: int, value: bytes, _body: bytes) -> bytes | None:
     """The sequence around the marker; the whole key is the value."""
-    if value.startswith(b"\x30"):
-        return _private_key(bytes(buffer[at : at + MAX_CREDENTIAL]), whole=True)
-    for length in (2, 3, 4):
-        if at >= length and buffer[at - length] == 0x30:
-            found = _private_key(bytes(buffer[at - length : at + MAX_CREDENTIAL]), whole=True)
-            if found is not None and _header(found)[0] == length:
-                return found
+    for length in (0,) if value.startswith(b"\x30") else (2, 3, 4):
+        start = at - length
+        if start < 0 or buffer[start] != 0x30:
+            continue
+        found = _private_key(bytes(buffer[start : start + MAX_CREDENTIAL]), whole=True)
+        if found is not None and length in (0, _header(found)[0]):
+            return None if _WRAPPED.search(bytes(buffer[max(0, start - 32) : start])) else found
     return None
 
 

@@ -243,7 +243,13 @@ _KINDS: Final = {ord("1"): MemberKind.HARD_LINK, ord("2"): MemberKind.SYMLINK, o
 
 def clean_name(name: str) -> str:
     """``./a//b/`` as ``a/b``; a name with ``..`` keeps it, since no extractor follows it."""
-    if name.startswith(("./", "/")) or "//" in name or "/./" in name or name.endswith("/"):
+    if (
+        name.startswith(("./", "/"))
+        or "//" in name
+        or "/./" in name
+        or name.endswith(("/", "/."))
+        or name == "."
+    ):
         return "/".join(part for part in name.split("/") if part not in ("", "."))
     return name
 

@@ -112,7 +112,7 @@ def der(kind: str) -> bytes:
     )
 
 
-_KEYS = {
+_KEYS: dict[str, rsa.RSAPrivateKey | ec.EllipticCurvePrivateKey | ed25519.Ed25519PrivateKey] = {
     "rsa": rsa.generate_private_key(public_exponent=65537, key_size=2048),
     "ec": ec.generate_private_key(ec.SECP256R1()),
     "ed25519": ed25519.Ed25519PrivateKey.generate(),
@@ -185,3 +185,8 @@ def zlib_gzip(data: bytes) -> bytes:
     """One plain gzip member."""
     packer = zlib.compressobj(6, zlib.DEFLATED, 31)
     return packer.compress(data) + packer.flush()
+
+
+def crc_dummy(prefix: str, seed: int = 0) -> bytes:
+    """A GitHub or npm dummy by its prefix."""
+    return crc_token(prefix.encode(), random.Random(f"{prefix}/{seed}"))  # noqa: S311  (a dummy)
