@@ -40,7 +40,7 @@ def lock_base(base: BaseReference, platforms: tuple[Platform, ...], layout: Path
 
 
 def _by_name(base: BaseReference, layout: Path) -> Digest:
-    names = {str(base), base.name, f"{base.name}:{base.tag or 'latest'}"}
+    names = {f"{base.name}:{base.tag}"} if base.tag else {base.name, f"{base.name}:latest"}
     found = {entry.digest for entry in list_images(layout) if dict(entry.annotations).get(REF_NAME) in names}
     if len(found) != 1:
         raise PinError(

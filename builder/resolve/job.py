@@ -70,7 +70,7 @@ class Job:
 class Secrets:
     """What the resolver needs to reach registries; it goes into its memory file system and nowhere else."""
 
-    ca_bundle: bytes = b""
+    ca_bundle: bytes = field(default=b"", repr=False)
     npmrc: Secret = field(default_factory=lambda: Secret(b""))
 
 
@@ -144,9 +144,8 @@ def perform(job: Job, resolver: Resolver) -> Answer:
     Raises PinError, NetworkFailed, HostError or StateError, naming the package; never npm's own words.
     """
     result = resolver.staging / "result.tar"
-    outcome = resolver.run(job_tar(job, resolver.secrets), result, _line_reader(resolver.on_progress))
-    _judge(outcome)
     try:
+        _judge(resolver.run(job_tar(job, resolver.secrets), result, _line_reader(resolver.on_progress)))
         with result.open("rb") as file:
             return _read_result(job, file, resolver.store)
     finally:
@@ -241,7 +240,10 @@ def _take(archive: tarfile.TarFile, name: str, limit: int) -> bytes:
 
 
 def _document(raw: bytes) -> dict[str, JsonValue]:
-    found = read_object(raw, "the resolver's result", max_bytes=MAX_RESULT, error=HostError)
+    try:
+        found = read_object(raw, "result.json", max_bytes=MAX_RESULT, error=HostError)
+    except HostError as broken:
+        raise _unexpected(str(broken)) from None
     error = found.get("error")
     if error is not None:
         parts = error if isinstance(error, dict) else {}

@@ -12,7 +12,7 @@ from builder.resolve.composing import Asked, Source, compose
 from builder.resolve.failures import GONE, failure
 from builder.resolve.job import FetchRequest, Job, Resolver, RootRequest, View, ViewRequest, perform
 from builder.resolve.npm_platform import accepts, names_another_platform, npm_platform
-from builder.resolve.npm_tree import Missing, NpmTree, prune, read_npm_lock
+from builder.resolve.npm_tree import HINT, Missing, NpmTree, prune, read_npm_lock
 from images.config import AgentName, ImageConfig
 from images.errors import PinError, UsageError
 from images.lock import (
@@ -198,17 +198,17 @@ def _take(root: _Root, tree: NpmTree, pinned: _Pinned) -> None:
     """Add one resolved root to what is pinned."""
     kind = ArtifactKind.NPM if root.of else ArtifactKind.NODE
     if root.of is None and (len(tree.packages) != 1 or tree.bundled):
-        raise PinError(f"{root.label} is not the one package that it should be")
+        raise PinError("is not the one package that it should be", where=root.label, hint=HINT)
     entries = []
     for entry in tree.packages:
         if entry.integrity is None:  # the reader gives one to every package with a tarball of its own
-            raise PinError(f"{entry.name}@{entry.version} has no integrity", where=root.label)
+            raise PinError(f"{entry.name}@{entry.version} has no integrity", where=root.label, hint=HINT)
         source = Source(kind, entry.name, entry.version, entry.integrity)
         pinned.add(source)
         entries.append(TreeEntry(entry.path, source.id))
     expected = f"{kind}:{root.package}@{root.version}"
     if TreeEntry(f"node_modules/{root.package}", expected) not in entries:
-        raise PinError(f"npm resolved another version than the exact one: {root.label}")
+        raise PinError("npm resolved another version than the exact one", where=root.label, hint=HINT)
     if root.of is not None:
         bundled = tuple(Bundled(entry.path, entry.version) for entry in tree.bundled)
         pinned.trees[root.of, root.platform] = Tree(root.platform, tuple(sorted(entries)), bundled)
@@ -220,9 +220,8 @@ def _check_missing(root: _Root, missing: tuple[Missing, ...], resolver: Resolver
     doubtful = [item for item in missing if not names_another_platform(item.name, platform)]
     for item in doubtful:
         if not NPM_NAME.fullmatch(item.name) or any(char in item.range for char in ":/"):
-            raise PinError(
-                f"{item.parent} asks for {item.name[:100]} outside of the registry", where=root.label
-            )
+            what = f"{item.parent} asks for {item.name[:100]} outside of the registry"
+            raise PinError(what, where=root.label, hint=HINT)
     if not doubtful:
         return
     answer = perform(Job(view=tuple(ViewRequest(item.name, item.range) for item in doubtful)), resolver)

@@ -15,6 +15,7 @@ from images.strictjson import JsonValue, read_object
 
 MAX_LOCK_BYTES: Final = 32 * 1024 * 1024
 MAX_PACKAGES: Final = 20_000
+HINT: Final = "pin another version in builder.toml, then: builder lock"
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +60,7 @@ def read_npm_lock(raw: bytes, what: str) -> dict[str, NpmEntry]:
     document = read_object(raw, f"package-lock.json of {what}", max_bytes=MAX_LOCK_BYTES, error=PinError)
     packages = document.get("packages")
     if document.get("lockfileVersion") != 3 or not isinstance(packages, dict) or len(packages) > MAX_PACKAGES:
-        raise PinError("npm wrote a lock of an unknown form", where=what)
+        raise PinError("npm wrote a lock of an unknown form", where=what, hint=HINT)
     return {path: _entry(path, value, what) for path, value in packages.items()}
 
 
@@ -69,7 +70,7 @@ def prune(entries: dict[str, NpmEntry], platform: NpmPlatform, what: str) -> Npm
     Raises PinError naming a package that must be there and is not, or is for another platform.
     """
     if "" not in entries:
-        raise PinError("npm wrote a lock without a root", where=what)
+        raise PinError("npm wrote a lock without a root", where=what, hint=HINT)
     kept: dict[str, NpmEntry] = {}
     missing: set[tuple[str, str, str]] = set()
     waiting = [entries[""]]
@@ -82,7 +83,7 @@ def prune(entries: dict[str, NpmEntry], platform: NpmPlatform, what: str) -> Npm
                 if optional:
                     missing.add((name, wanted_range, label))
                 elif name not in parent.peers:  # peers may be left to the operator: npm reports those itself
-                    raise PinError(f"{label} needs {name}, which npm did not resolve", where=what)
+                    raise PinError(f"{label} needs {name}, which npm did not resolve", where=what, hint=HINT)
                 continue
             if not _belongs(found, platform):
                 if optional or found.optional:
@@ -138,7 +139,7 @@ def _belongs(entry: NpmEntry, platform: NpmPlatform) -> bool:
 
 def _entry(path: str, value: JsonValue, what: str) -> NpmEntry:
     if not isinstance(value, dict) or (path and not TREE_PATH.fullmatch(path)):
-        raise PinError(f"npm's lock has an entry {path[:120]!r} that is no package", where=what)
+        raise PinError(f"npm's lock has an entry {path[:120]!r} that is no package", where=what, hint=HINT)
     name = value.get("name") if path else "root"
     name = name if isinstance(name, str) else path.rpartition("node_modules/")[2]
     if value.get("link") or "resolved" in value:
@@ -151,7 +152,7 @@ def _entry(path: str, value: JsonValue, what: str) -> NpmEntry:
     return NpmEntry(
         path=path,
         name=_name(name, what),
-        version=_version(value.get("version"), name, what),
+        version=_version(value.get("version"), name, what) if path else "0.0.0",
         integrity=None if bundled or not path else _integrity(value.get("integrity"), name, what),
         declared=Declared(_texts(value, "os"), _texts(value, "cpu"), _texts(value, "libc")),
         optional=value.get("optional") is True,
@@ -164,7 +165,7 @@ def _entry(path: str, value: JsonValue, what: str) -> NpmEntry:
 
 def _name(name: str, what: str) -> str:
     if not NPM_NAME.fullmatch(name):
-        raise PinError(f"{name[:120]!r} is not the name of an npm package", where=what)
+        raise PinError(f"{name[:120]!r} is not the name of an npm package", where=what, hint=HINT)
     return name
 
 
@@ -172,7 +173,7 @@ def _version(value: JsonValue, name: str, what: str) -> str:
     try:
         return check_version(value if isinstance(value, str) else "")
     except ValueError:
-        raise PinError(f"{name[:120]} has no exact version in npm's lock", where=what) from None
+        raise PinError(f"{name[:120]} has no exact version in npm's lock", where=what, hint=HINT) from None
 
 
 def _integrity(value: JsonValue, name: str, what: str) -> Integrity:
@@ -185,7 +186,7 @@ def _integrity(value: JsonValue, name: str, what: str) -> Integrity:
                     return Integrity.from_sri(text)
                 except UsageError:
                     break
-    raise PinError(f"the registry gives no SHA-512 or SHA-256 for {name[:120]}", where=what)
+    raise PinError(f"the registry gives no SHA-512 or SHA-256 for {name[:120]}", where=what, hint=HINT)
 
 
 def _map(value: dict[str, JsonValue], key: str) -> tuple[tuple[str, str], ...]:

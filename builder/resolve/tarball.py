@@ -49,7 +49,7 @@ class _Bounded:
         data = self._inner.read(size if size >= 0 else _CHUNK)
         self._left -= len(data)
         if self._left < 0:
-            raise PinError(f"{self._what}: unpacks to more than {MAX_UNPACKED} bytes")
+            raise _odd(self._what, f"unpacks to more than {MAX_UNPACKED} bytes")
         return data
 
 
@@ -68,13 +68,17 @@ def read_package(file: BinaryIO, what: str) -> PackageFacts:
                     gyp = gyp or inner == "binding.gyp"
                     if inner == "package.json":
                         if manifest is not None:
-                            raise PinError(f"{what}: its tarball has two package.json")
+                            raise _odd(what, "its tarball has two package.json")
                         manifest = _content(archive, member, what)
     except (tarfile.TarError, EOFError, OSError, igzip.BadGzipFile, ValueError) as broken:
-        raise PinError(f"{what}: its tarball is damaged ({type(broken).__name__})") from None
+        raise _odd(what, f"its tarball is damaged ({type(broken).__name__})") from None
     if manifest is None:
-        raise PinError(f"{what}: its tarball has no package.json")
+        raise _odd(what, "its tarball has no package.json")
     return _facts(read_manifest(manifest, what), gyp, what)
+
+
+def _odd(what: str, why: str) -> PinError:
+    return PinError(f"{what}: {why}", hint="pin another version in builder.toml, then: builder lock")
 
 
 def _members(archive: tarfile.TarFile, what: str) -> Iterator[tuple[str, tarfile.TarInfo]]:
@@ -82,16 +86,16 @@ def _members(archive: tarfile.TarFile, what: str) -> Iterator[tuple[str, tarfile
     for number, member in enumerate(archive):
         parts = member.name.split("/")
         if number > MAX_MEMBERS or not (member.isreg() or member.isdir()):
-            raise PinError(f"{what}: its tarball holds something that is no file: {member.name[:120]!r}")
+            raise _odd(what, f"its tarball holds something that is no file: {member.name[:120]!r}")
         if ".." in parts or member.name.startswith("/") or "\0" in member.name:
-            raise PinError(f"{what}: its tarball holds a path that leaves it: {member.name[:120]!r}")
+            raise _odd(what, f"its tarball holds a path that leaves it: {member.name[:120]!r}")
         yield "/".join(part for part in parts if part != ".").partition("/")[2], member
 
 
 def _content(archive: tarfile.TarFile, member: tarfile.TarInfo, what: str) -> bytes:
     content = archive.extractfile(member)
     if content is None or member.size > MAX_MANIFEST_BYTES:
-        raise PinError(f"{what}: its package.json is no file of at most {MAX_MANIFEST_BYTES} bytes")
+        raise _odd(what, f"its package.json is no file of at most {MAX_MANIFEST_BYTES} bytes")
     return content.read(MAX_MANIFEST_BYTES)
 
 
@@ -102,7 +106,7 @@ def read_manifest(raw: bytes, what: str) -> dict[str, JsonValue]:
         # A first pass settles duplicate keys as npm does; the strict reader then holds the other bounds.
         text = json.dumps(json.loads(text)).encode()
     except (ValueError, RecursionError):
-        raise PinError(f"{what}: its package.json is not JSON") from None
+        raise _odd(what, "its package.json is not JSON") from None
     return read_object(text, f"package.json of {what}", max_bytes=2 * MAX_MANIFEST_BYTES, error=PinError)
 
 
@@ -141,7 +145,7 @@ def _scripts(document: dict[str, JsonValue], gyp: bool, what: str) -> tuple[Inst
         commands[ScriptEvent.INSTALL] = "node-gyp rebuild"  # what npm runs although nobody wrote it
     for command in commands.values():
         if len(command) > MAX_COMMAND or not command.isprintable():
-            raise PinError(f"{what}: an install script that is no single line of {MAX_COMMAND} characters")
+            raise _odd(what, f"an install script that is no single line of {MAX_COMMAND} characters")
     return tuple(InstallScript(event, commands[event]) for event in sorted(commands))
 
 
