@@ -5,8 +5,8 @@ from __future__ import annotations
 import io
 import os
 import stat
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Final, cast
 
@@ -39,18 +39,48 @@ IMAGE_LAYER_TYPES: Final = LAYER_TYPES | {DOCKER_LAYER_GZIP}
 LAYOUT_VERSION: Final = "1.0.0"
 
 
-def open_image(layout: Path, digest: Digest, platform: Platform | None = None) -> OciImage:
+@dataclass(frozen=True, slots=True)
+class Stamp:
+    """What the kernel says of a blob's file: while it says the same, the bytes that were hashed are there.
+
+    Good against damage and accident. Not against who may write the file and set the clock: re-hash for that.
+    """
+
+    size: int
+    device: int
+    inode: int
+    changed_ns: int
+
+
+def open_image(
+    layout: Path,
+    digest: Digest,
+    platform: Platform | None = None,
+    *,
+    known: Mapping[Digest, Stamp] | None = None,
+) -> OciImage:
     """Re-hash manifest, configuration and every layer (stored bytes and tar) of an image in ``layout``.
 
     ``digest`` is a platform manifest's, or an index's: then the platform's manifest is followed by hash
-    (``platform`` may be left out when the index holds one image only). Raises VerifyFailed.
+    (``platform`` may be left out when the index holds one image only). ``known``: stamps of layers that this
+    machine hashed before; such a layer is not read again while its stamp is the same. Raises VerifyFailed.
     """
     image = _open_described(layout, digest, platform)
-    for number in range(len(image.manifest.layers)):
-        with _blob(layout, image.manifest.layers[number]) as file:
-            for _ in _chunks(image, number, file):
-                pass
+    for number, layer in enumerate(image.manifest.layers):
+        with open_blob(layout, layer) as file:
+            if known is None or known.get(layer.digest) != _stamp(file):
+                for _ in _chunks(image, number, file):
+                    pass
     return image
+
+
+def stamp_layers(image: OciImage) -> dict[Digest, Stamp]:
+    """The stamps of an image's layers, to be recorded right after they were hashed."""
+    found = {}
+    for layer in image.manifest.layers:
+        with open_blob(image.layout, layer) as file:
+            found[layer.digest] = _stamp(file)
+    return found
 
 
 def open_layer(image: OciImage, number: int) -> BinaryIO:
@@ -62,7 +92,7 @@ def open_layer(image: OciImage, number: int) -> BinaryIO:
 
 def read_blob(layout: Path, blob: Descriptor | Digest, limit: int = MAX_MANIFEST_BYTES) -> bytes:
     """The bytes of a blob of at most ``limit`` bytes, re-hashed. Raises VerifyFailed naming the digest."""
-    with _blob(layout, blob) as file:
+    with open_blob(layout, blob) as file:
         data = file.read(limit + 1)
     digest = blob.digest if isinstance(blob, Descriptor) else blob
     if len(data) > limit:
@@ -194,13 +224,9 @@ def _chunks(image: OciImage, number: int, file: BinaryIO) -> Iterator[bytes]:
     return layer_chunks(file, layer, image.settings.diff_ids[number], f"layer {layer.digest}")
 
 
-@contextmanager
-def _blob(layout: Path, blob: Descriptor | Digest) -> Iterator[BinaryIO]:
-    file = open_blob(layout, blob)
-    try:
-        yield file
-    finally:
-        file.close()
+def _stamp(file: BinaryIO) -> Stamp:
+    status = os.fstat(file.fileno())
+    return Stamp(status.st_size, status.st_dev, status.st_ino, status.st_ctime_ns)
 
 
 def _read_file(path: Path, limit: int) -> bytes:
