@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import re
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -95,7 +96,7 @@ class BuildProgress:
             return
         if digest not in self._steps and len(self._steps) >= _MAX_STEPS:
             return
-        step = self._steps.setdefault(digest, _Step(_clean(name.encode())))
+        step = self._steps.setdefault(digest, _Step(_short(name)))
         if vertex.get("started") and not step.started:
             step.started = True
             self._on_line(step.name)
@@ -125,6 +126,11 @@ class BuildProgress:
 def _objects(document: dict[str, JsonValue], key: str) -> list[dict[str, JsonValue]]:
     found = document.get(key)
     return [item for item in found if isinstance(item, dict)] if isinstance(found, list) else []
+
+
+def _short(name: str) -> str:
+    """A step's name without its flags, which are the same for all."""
+    return _clean(re.sub(r"\s+--[^\s]+", "", name[:4096]).encode())[:120]
 
 
 def _clean(raw: bytes) -> str:

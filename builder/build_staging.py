@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -41,8 +40,7 @@ def stage_build(context: BuildContext, store: ContentStore, buildx: Path, stagin
             _link(item, store, staged.artifacts, below=staging)
         plugins = staged.client / "cli-plugins"
         _directory(plugins, below=staging)
-        shutil.copyfile(buildx, plugins / "docker-buildx")
-        (plugins / "docker-buildx").chmod(0o755)
+        (plugins / "docker-buildx").symlink_to(buildx)
         _write(staged.client / "config.json", b"{}\n", below=staging)
     except OSError as broken:
         raise StateError(f"the build cannot be staged: {broken.strerror}", where=str(staging)) from None

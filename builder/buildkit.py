@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -14,6 +12,7 @@ from python_on_whales import DockerClient
 from python_on_whales.exceptions import DockerException
 
 from backend.runner import Command, Ending, Outcome, run
+from backend.tools import BuildContainer
 from builder.build_progress import BuildProgress, OnLine
 from builder.build_staging import StagedBuild, stage_build
 from builder.image_check import check_image
@@ -25,50 +24,35 @@ from provenance.layout import list_images, open_image
 
 _INSTANCE: Final = "build"  # the client's home is this build's own, so the name need not be unique
 _CALL_SECONDS: Final = 60
-_HEALTH_EVERY: Final = 2.0  # seconds between two looks at the build container
-_LOST_AFTER: Final = 3  # looks in a row that must fail before the container counts as lost
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BuildTools:
-    """What a build is made with.
-
-    ``docker``: the client program. ``buildx``: the plugin, taken by digest out of the build container's
-    image. ``endpoint``: ``docker-container://NAME`` or ``unix://PATH``. ``environment``: all that the client
-    sees, as PATH and DOCKER_HOST. ``alive``: whether the build container still runs.
-    """
-
-    docker: str
-    buildx: Path
-    endpoint: str
-    environment: Mapping[str, str]
-    alive: Callable[[], bool]
+_CLIENT: Final = "docker"  # found on the PATH that the command line chose; no daemon is needed for a socket
 
 
 def build_image(
     context: BuildContext,
     base: OciImage,
-    store: ContentStore,
-    tools: BuildTools,
-    staging: Path,
     *,
+    store: ContentStore,
+    container: BuildContainer,
+    buildx: Path,
+    staging: Path,
     on_line: OnLine,
     cancelled: Callable[[], bool] | None = None,
     deadline: float = 1800.0,
 ) -> OciImage:
     """Build and check; the image lies in ``staging/output``, a layout of its own, and nothing else knows it.
 
-    ``staging`` is an empty private directory that the caller removes; ``deadline`` in seconds. Raises
-    BuildFailed naming the step, its last lines, or that the build container was lost.
+    ``buildx``: the plugin, from :func:`builder.buildx.take_buildx`. ``staging``: an empty private directory
+    that the caller removes. ``on_line`` gets progress as plain lines. ``deadline`` in seconds. BuildFailed
+    names the step and its last lines, or says that the build container was lost.
     """
-    staged = stage_build(context, store, tools.buildx, staging)
+    staged = stage_build(context, store, buildx, staging)
     progress = BuildProgress(on_line)
-    watch = _Watch(tools.alive, cancelled)
-    with _instance(staged, tools):
+    watch = _Watch(container.is_running, cancelled)
+    with _instance(staged, container):
         outcome = run(
             Command(
-                argv=_build_argv(context, base, staged, tools),
-                environment=_environment(staged, tools),
+                argv=_build_argv(context, base, staged),
+                environment=_environment(staged, container),
                 deadline=deadline,
                 capture=0,
             ),
@@ -92,51 +76,32 @@ def build_image(
 class _Watch:
     """Says when a running build must end: its caller gave up, or its container is gone."""
 
-    def __init__(self, alive: Callable[[], bool], cancelled: Callable[[], bool] | None) -> None:
-        self._alive = alive
+    def __init__(self, is_running: Callable[[], bool], cancelled: Callable[[], bool] | None) -> None:
+        self._is_running = is_running
         self._cancelled = cancelled
-        self._next = time.monotonic() + _HEALTH_EVERY
-        self._failed = 0
 
     @property
     def lost(self) -> bool:
-        return self._failed >= _LOST_AFTER
+        """Asked of the engine's own client, not read from buildx's words or from its silence."""
+        return not self._is_running()
 
     def should_end(self) -> bool:
-        if self._cancelled is not None and self._cancelled():
-            return True
-        if time.monotonic() >= self._next:
-            self._failed = 0 if self._is_alive() else self._failed + 1
-            self._next = time.monotonic() + _HEALTH_EVERY
-        return self.lost
-
-    def _is_alive(self) -> bool:
-        try:
-            return self._alive()
-        except HostError:
-            return False  # the engine does not answer either
-
-    def confirm(self) -> None:
-        """After a failure: was it the container? buildx's own words for that are not relied upon."""
-        if not self.lost and not self._is_alive():
-            self._failed = _LOST_AFTER
+        return self.lost or (self._cancelled is not None and self._cancelled())
 
 
 @contextmanager
-def _instance(staged: StagedBuild, tools: BuildTools) -> Iterator[None]:
+def _instance(staged: StagedBuild, container: BuildContainer) -> Iterator[None]:
     """A builder instance in the client's own home: a name for the endpoint; removing it ends nothing."""
-    environment = [f"{name}={value}" for name, value in sorted(_environment(staged, tools).items())]
+    environment = [f"{name}={value}" for name, value in sorted(_environment(staged, container).items())]
     # The library hands its own environment on and knows no time limit: both are set in front of the client.
     limits = ["timeout", "-k", "5", str(_CALL_SECONDS)]
-    client = DockerClient(
-        config=staged.client, client_call=["env", "-i", *environment, *limits, tools.docker]
-    )
+    client = DockerClient(config=staged.client, client_call=["env", "-i", *environment, *limits, _CLIENT])
     try:
-        client.buildx.create(tools.endpoint, name=_INSTANCE, driver="remote")
+        client.buildx.create(container.endpoint, name=_INSTANCE, driver="remote")
     except DockerException as broken:
         raise HostError(
             f"the build container cannot be reached (buildx ended with {broken.return_code})",
-            where=tools.endpoint.partition("://")[0],
+            where=container.endpoint.partition("://")[0],
             hint="builder doctor",
         ) from None
     try:
@@ -150,9 +115,9 @@ def _remove_instance(client: DockerClient) -> None:
         client.buildx.remove(_INSTANCE)
 
 
-def _environment(staged: StagedBuild, tools: BuildTools) -> dict[str, str]:
+def _environment(staged: StagedBuild, container: BuildContainer) -> dict[str, str]:
     return {
-        **tools.environment,
+        **container.environment,
         "DOCKER_CONFIG": str(staged.client),
         "BUILDX_CONFIG": str(staged.client / "buildx"),
         "HOME": str(staged.client),
@@ -161,9 +126,7 @@ def _environment(staged: StagedBuild, tools: BuildTools) -> dict[str, str]:
     }
 
 
-def _build_argv(
-    context: BuildContext, base: OciImage, staged: StagedBuild, tools: BuildTools
-) -> tuple[str, ...]:
+def _build_argv(context: BuildContext, base: OciImage, staged: StagedBuild) -> tuple[str, ...]:
     output = {
         "type": "oci",
         "dest": str(staged.output),
@@ -173,7 +136,7 @@ def _build_argv(
         "compression-level": str(context.level),
     }
     return (
-        tools.docker,
+        _CLIENT,
         f"--config={staged.client}",
         "buildx",
         "build",
@@ -195,7 +158,6 @@ def _build_argv(
 
 def _failure(outcome: Outcome, progress: BuildProgress, watch: _Watch, deadline: float) -> BuilderError:
     """Why a build ended without an image: lost, too long, cancelled, or a step that failed."""
-    watch.confirm()
     step = progress.failed_step
     if watch.lost:
         return BuildFailed(
