@@ -72,9 +72,19 @@ def test_every_entry_is_dated_and_owned_as_planned() -> None:
 
 @pytest.mark.parametrize("attribute", ["mode", "uid", "gid", "path", "content", "target", "capability"])
 def test_each_attribute_changes_the_digest_of_a_set(attribute: str) -> None:
-    other = {"mode": 0o700, "uid": 1, "gid": 1, "path": "b", "content": b"2", "target": "t", "capability": b"c"}
+    other = {
+        "mode": 0o700,
+        "uid": 1,
+        "gid": 1,
+        "path": "b",
+        "content": b"2",
+        "target": "t",
+        "capability": b"c",
+    }
     entry = file("a", b"1")
-    assert digest_of(collect([replace(entry, **{attribute: other[attribute]})])) != digest_of(collect([entry]))
+    assert digest_of(collect([replace(entry, **{attribute: other[attribute]})])) != digest_of(
+        collect([entry])
+    )
 
 
 def test_a_file_capability_is_a_pax_record_with_the_exact_value() -> None:
@@ -129,7 +139,7 @@ def test_a_file_that_became_shorter_is_noticed(tmp_path: Path) -> None:
         list(chunks(Stretch(path, 0, 4)))
 
 
-# -- trees -----------------------------------------------------------------------------------------------------------
+# -- trees ---------------------------------------------------------------------------------------
 
 
 def a_tree(path: Path, *names: str, kinds: dict[str, bytes] | None = None) -> Path:
@@ -194,7 +204,9 @@ def test_a_tree_keeps_nothing_of_its_making(tmp_path: Path) -> None:
 def test_the_password_file_is_dated_by_the_epoch(tmp_path: Path) -> None:
     found = read_tree(a_tree(tmp_path / "t.tar", "etc/shadow"), EPOCH)
     day = EPOCH // 86400
-    assert read(found["etc/shadow"].content) == f"root:*:{day}:0:99999:7:::\n_apt:!:{day}::::::\nodd\n".encode()
+    assert (
+        read(found["etc/shadow"].content) == f"root:*:{day}:0:99999:7:::\n_apt:!:{day}::::::\nodd\n".encode()
+    )
 
 
 @pytest.mark.parametrize("kind", [tarfile.CHRTYPE, tarfile.BLKTYPE, tarfile.FIFOTYPE])
