@@ -130,7 +130,7 @@ def _objects(document: dict[str, JsonValue], key: str) -> list[dict[str, JsonVal
 
 def _short(name: str) -> str:
     """A step's name without its flags, which are the same for all."""
-    return _clean(re.sub(r"\s+--[^\s]+", "", name[:4096]).encode())[:120]
+    return _clean(" ".join(re.sub(r"\s--\S+", "", name[:4096]).split()).encode())[:120]
 
 
 def _clean(raw: bytes) -> str:
