@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import hashlib
+import tempfile
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -80,18 +81,19 @@ def _living(host: Host, wheel: Wheel) -> Wheel:
 
 
 def _newest(host: Host, name: str) -> Wheel:
-    folder = host.cache / "wheels" / f"newest-{name}"
-    folder.mkdir(parents=True, exist_ok=True)
-    for old in folder.glob("*.whl"):
-        old.unlink()
-    outcome = host.call(
-        *pip(host), "download", "--quiet", "--no-deps", "--only-binary=:all:", "--dest", str(folder), name
-    )  # fmt: skip
-    found = sorted(folder.glob("*.whl"))
-    if not outcome.ok or len(found) != 1:
-        raise PinError(f"pip finds no wheel of {name}: {last_words(outcome)}")
-    version = found[0].name.split("-")[1]
-    return Wheel(name, version, hashlib.sha256(found[0].read_bytes()).hexdigest())
+    wheels = host.cache / "wheels"
+    with tempfile.TemporaryDirectory(prefix="newest-", dir=wheels) as folder:
+        outcome = host.call(
+            *pip(host), "download", "--quiet", "--no-deps", "--only-binary=:all:", "--dest", folder, name
+        )  # fmt: skip
+        found = sorted(Path(folder).glob("*.whl"))
+        if not outcome.ok or len(found) != 1:
+            raise PinError(f"pip finds no wheel of {name}: {last_words(outcome)}")
+        wheel = Wheel(name, found[0].name.split("-")[1], hashlib.sha256(found[0].read_bytes()).hexdigest())
+        kept = wheels / wheel.sha256 / found[0].name
+        kept.parent.mkdir(exist_ok=True)
+        found[0].replace(kept)
+    return wheel
 
 
 def _difference(original: bytes, written: bytes, output: Path) -> str:
