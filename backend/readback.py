@@ -265,11 +265,10 @@ def _compare_tmpfs(check: _Comparison, planned: Tmpfs, found: MountFacts, allowe
     check.equal(f"{path} nosuid, nodev", True, {"nosuid", "nodev"} <= found.options)
     check.equal(f"{path} executable", planned.executable, "noexec" not in found.options)
     if allowed.own_tmpfs:
-        # The kernel does not show what equals its default: mode 1777 and ids of 0.
-        mode = "" if planned.mode == 0o1777 else f"mode={planned.mode:o}"
-        check.equal(f"{path} mode", mode, _option(found, "mode"))
-        check.equal(f"{path} uid", f"uid={planned.uid}" if planned.uid else "", _option(found, "uid"))
-        check.equal(f"{path} gid", f"gid={planned.gid}" if planned.gid else "", _option(found, "gid"))
+        # The kernel does not show what equals its default.
+        check.equal(f"{path} mode", f"mode={planned.mode:o}", _option(found, "mode") or "mode=1777")
+        check.equal(f"{path} uid", f"uid={planned.uid}", _option(found, "uid") or "uid=0")
+        check.equal(f"{path} gid", f"gid={planned.gid}", _option(found, "gid") or "gid=0")
 
 
 def _option(mount: MountFacts, name: str) -> str:
