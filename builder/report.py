@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TextIO
 
-from images.credentials import redact_text
+from images.credentials import redact
 from images.errors import BuilderError
 
 
@@ -70,7 +70,7 @@ class Reporter:
             self.say(f"{title}: done in {took:.1f} s")
 
     def _line(self, kind: str, text: str, paint: str = "") -> None:
-        text = redact_text(text)
+        text = redact(text)
         if self.style is ProgressStyle.JSON:
             elapsed = round(time.monotonic() - self._started, 3)
             print(json.dumps({"kind": kind, "text": text, "elapsed": elapsed}), file=self.stream, flush=True)
@@ -100,7 +100,7 @@ class Progress:
             if now - self._last >= 0.1:
                 self._last = now
                 self._shown = True
-                reporter.stream.write(f"\r\x1b[K  {redact_text(text)[:100]}")
+                reporter.stream.write(f"\r\x1b[K  {redact(text)[:100]}")
                 reporter.stream.flush()
         elif reporter.verbose or now - self._last >= 10.0:
             self._last = now

@@ -13,9 +13,9 @@ from types import FrameType
 
 from builder.cli.arguments import parse_arguments
 from builder.cli.invocation import Invocation, RunExit, make_invocation
-from builder.report import ProgressStyle
 from builder.cli.verbs import perform
-from images.credentials import redact_text
+from builder.report import ProgressStyle
+from images.credentials import redact
 from images.errors import BuilderError, ExitCode, HostError, Interrupted, Terminated
 
 RESULT_SCHEMA = "https://agent-image-builder.example/result/v1"
@@ -63,20 +63,22 @@ def _failed(invocation: Invocation, broken: BuilderError) -> int:
         error = {
             "code": int(code),
             "reason": broken.reason,
-            "what": redact_text(broken.what),
-            "where": redact_text(broken.where),
-            "hint": redact_text(broken.hint),
+            "what": redact(broken.what),
+            "where": redact(broken.where),
+            "hint": redact(broken.hint),
         }
         _print_json({"schema": RESULT_SCHEMA, "command": invocation.command, "ok": False, "error": error})
     invocation.reporter.error(broken)
     if invocation.owns_exit_code and invocation.reporter.style is not ProgressStyle.JSON:
-        invocation.reporter.warn(f"reason: {broken.reason} (exit {int(code)}: the command did not end by itself)")
+        invocation.reporter.warn(
+            f"reason: {broken.reason} (exit {int(code)}: the command did not end by itself)"
+        )
     return code
 
 
 def _bug(invocation: Invocation, bug: Exception) -> int:
     """Write a redacted report and name it: an unexpected failure must not print what it held."""
-    text = redact_text("".join(traceback.format_exception(bug)))
+    text = redact("".join(traceback.format_exception(bug)))
     handle, name = tempfile.mkstemp(prefix="builder-bug-", suffix=".txt")
     with os.fdopen(handle, "w") as report:
         report.write(text)

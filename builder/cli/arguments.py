@@ -26,7 +26,9 @@ now and then:
   scan       look at every byte of an image for credentials
 """
 
-_EPILOG = "Where an image is asked for, give a digest (sha256:…) or a builder.toml; the default is the one here."
+_EPILOG = (
+    "Where an image is asked for, give a digest (sha256:…) or a builder.toml; the default is the one here."
+)
 
 
 class _Parser(argparse.ArgumentParser):
@@ -70,19 +72,29 @@ def _parser() -> argparse.ArgumentParser:
     _lock(verb("lock", "Resolve builder.toml to builder.lock: every artifact with its integrity."))
     _build(verb("build", "Build the locked image, scan it, detect its agents, sign the evidence."))
     _verify(verb("verify", "Check an image offline against policy and expectation, check by check."))
-    _run(verb("run", "Launch a verified image. The exit code is the command's own; 125 is a failure of ours."))
+    _run(
+        verb("run", "Launch a verified image. The exit code is the command's own; 125 is a failure of ours.")
+    )
     _show(verb("show", "Say what an image is, what is in it and which evidence exists."))
     _doctor(verb("doctor", "Say what this host can enforce, and the remedy for what it cannot."))
     _bootstrap(verb("bootstrap", "Make base, build container and resolver from pinned packages."))
-    _scan(verb("scan", "Scan any OCI layout, saved archive or image digest for credentials. Needs no engine."))
+    _scan(
+        verb("scan", "Scan any OCI layout, saved archive or image digest for credentials. Needs no engine.")
+    )
     return parser
 
 
-def _common() -> argparse.ArgumentParser:
-    common = argparse.ArgumentParser(add_help=False)
-    common.add_argument("--state", type=Path, metavar="DIR", help="state root (default: the XDG state directory)")
-    common.add_argument("--config-dir", type=Path, metavar="DIR", help="where policy.toml, settings.toml, keys are")
-    common.add_argument("--engine", metavar="NAME", help="docker or podman (default: settings.toml, else found)")
+def _common() -> _Parser:
+    common = _Parser(add_help=False)
+    common.add_argument(
+        "--state", type=Path, metavar="DIR", help="state root (default: the XDG state directory)"
+    )
+    common.add_argument(
+        "--config-dir", type=Path, metavar="DIR", help="where policy.toml, settings.toml, keys are"
+    )
+    common.add_argument(
+        "--engine", metavar="NAME", help="docker or podman (default: settings.toml, else found)"
+    )
     common.add_argument("--json", action="store_true", help="print one JSON object, on failure too")
     common.add_argument("--progress", choices=["auto", "plain", "json"], default="auto")
     common.add_argument("--quiet", action="store_true", help="warnings and errors only")
@@ -97,7 +109,9 @@ def _config_option(parser: argparse.ArgumentParser) -> None:
 
 
 def _image_argument(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("image", nargs="?", metavar="IMAGE", help="digest or builder.toml (default: the one here)")
+    parser.add_argument(
+        "image", nargs="?", metavar="IMAGE", help="digest or builder.toml (default: the one here)"
+    )
 
 
 def _proof_options(parser: argparse.ArgumentParser) -> None:
@@ -106,16 +120,24 @@ def _proof_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _key_options(parser: argparse.ArgumentParser, role: str) -> None:
-    parser.add_argument("--key", type=Path, metavar="FILE", help=f"the {role} key (default: beside policy.toml)")
-    parser.add_argument("--passphrase-fd", type=int, metavar="N", help="read the key's passphrase from descriptor N")
+    parser.add_argument(
+        "--key", type=Path, metavar="FILE", help=f"the {role} key (default: beside policy.toml)"
+    )
+    parser.add_argument(
+        "--passphrase-fd", type=int, metavar="N", help="read the key's passphrase from descriptor N"
+    )
     parser.add_argument("--passphrase-file", type=Path, metavar="FILE", help="read it from a 0600 file")
 
 
 def _init(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("directory", nargs="?", type=Path, default=Path(), help="where builder.toml goes")
     parser.add_argument("--base", metavar="NAME@sha256:…", help="base image (default: what bootstrap made)")
-    parser.add_argument("--passphrase-fd", type=int, metavar="N", help="encrypt the keys with what descriptor N says")
-    parser.add_argument("--passphrase-file", type=Path, metavar="FILE", help="encrypt them with a 0600 file's line")
+    parser.add_argument(
+        "--passphrase-fd", type=int, metavar="N", help="encrypt the keys with what descriptor N says"
+    )
+    parser.add_argument(
+        "--passphrase-file", type=Path, metavar="FILE", help="encrypt them with a 0600 file's line"
+    )
     parser.add_argument(
         "--unencrypted-keys", action="store_true", help="keys without a passphrase; for throw-away state"
     )
@@ -142,8 +164,12 @@ def _verify(parser: argparse.ArgumentParser) -> None:
 def _run(parser: argparse.ArgumentParser) -> None:
     parser.usage = "builder run [IMAGE] [--agent NAME] [options] [-- COMMAND…]"
     _image_argument(parser)
-    parser.add_argument("--agent", metavar="NAME", help="run this CLI's launcher; what follows -- are its arguments")
-    parser.add_argument("--deadline", metavar="TIME", help="longest run, as 90s, 30m or 2h (default: builder.toml)")
+    parser.add_argument(
+        "--agent", metavar="NAME", help="run this CLI's launcher; what follows -- are its arguments"
+    )
+    parser.add_argument(
+        "--deadline", metavar="TIME", help="longest run, as 90s, 30m or 2h (default: builder.toml)"
+    )
     parser.add_argument("--dry-run", action="store_true", help="print the plan and launch nothing")
     _proof_options(parser)
     _key_options(parser, "launcher")
@@ -158,9 +184,13 @@ def _doctor(parser: argparse.ArgumentParser) -> None:
 
 
 def _bootstrap(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--refresh", action="store_true", help="resolve the packages again; write a reviewable diff")
+    parser.add_argument(
+        "--refresh", action="store_true", help="resolve the packages again; write a reviewable diff"
+    )
 
 
 def _scan(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("target", metavar="PATH|DIGEST", help="OCI layout, saved archive, or a digest in the state")
+    parser.add_argument(
+        "target", metavar="PATH|DIGEST", help="OCI layout, saved archive, or a digest in the state"
+    )
     parser.add_argument("--strict", action="store_true", help="members that were not opened make it exit 6")

@@ -25,7 +25,7 @@ class Result:
     code: int = ExitCode.DONE
 
 
-class RunExit(Exception):  # noqa: N818  (not an error: the command's own exit code)
+class RunExit(Exception):
     """``run`` ended with the exit code of the command inside."""
 
     def __init__(self, code: int) -> None:
@@ -75,11 +75,16 @@ def make_invocation(options: argparse.Namespace, environment: Mapping[str, str])
         options=options,
         environment=dict(environment),
         reporter=reporter,
-        state_root=Path(os.path.abspath(state)),
-        config_dir=Path(os.path.abspath(config)),
+        state_root=_absolute(state),
+        config_dir=_absolute(config),
         working_dir=Path.cwd(),
         json_output=options.json,
     )
+
+
+def _absolute(path: Path) -> Path:
+    """Made absolute by words alone: a link in the path is judged later, not followed now."""
+    return Path(os.path.abspath(path))  # noqa: PTH100
 
 
 def _xdg(environment: Mapping[str, str], name: str, otherwise: Path) -> Path:

@@ -1,0 +1,102 @@
+"""From an invocation to the things that verbs work with: state, settings, workshop, policy, keys, images."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from builder.cli.invocation import Invocation
+from builder.settings import SETTINGS_NAME, load_settings
+from builder.state import State, open_state
+from builder.workshop import Workshop
+from images.credentials import Secret
+from images.errors import KeyUnusable, UsageError
+from provenance.keys import PrivateKey, load_private_key
+from provenance.policy import POLICY_NAME, Policy, find_policy, load_policy
+from provenance.policy_model import Role
+
+# All that engine clients and package clients may know of our environment.
+CLIENT_ENVIRONMENT = (
+    "PATH",
+    "HOME",
+    "XDG_RUNTIME_DIR",
+    "XDG_DATA_HOME",
+    "DOCKER_HOST",
+    "DOCKER_CONTEXT",
+    "DOCKER_CONFIG",
+)
+SYSTEM_POLICY = Path("/etc/agent-image-builder") / POLICY_NAME
+MAX_PASSPHRASE_BYTES = 4096
+
+
+def open_workshop(invocation: Invocation) -> Workshop:
+    """State, settings and engine choice of this invocation."""
+    return Workshop(
+        state=open_state(invocation.state_root),
+        settings=load_settings(invocation.config_dir / SETTINGS_NAME),
+        environment=client_environment(invocation),
+        engine_name=invocation.options.engine,
+        reporter=invocation.reporter,
+    )
+
+
+def state_of(invocation: Invocation) -> State:
+    """The state root alone, for verbs that need no engine."""
+    return open_state(invocation.state_root)
+
+
+def client_environment(invocation: Invocation) -> dict[str, str]:
+    """The closed list of variables, where they are set."""
+    return {
+        name: invocation.environment[name] for name in CLIENT_ENVIRONMENT if name in invocation.environment
+    }
+
+
+def policy_of(invocation: Invocation, *, beside: Path | None) -> Policy:
+    """The first found of ``--policy``, the configuration directory, the system's. There is no merging."""
+    named: Path | None = invocation.options.policy
+    candidates = (named,) if named else (invocation.config_dir / POLICY_NAME, SYSTEM_POLICY)
+    return load_policy(find_policy(candidates), beside=beside)
+
+
+def key_of(invocation: Invocation, role: str) -> PrivateKey:
+    """A role's private key, from ``--key`` or the configuration directory; says so if it is unencrypted."""
+    path = invocation.options.key or invocation.config_dir / "keys" / f"{role}.key"
+    key = load_private_key(path, passphrase_of(invocation))
+    if not key.encrypted:
+        invocation.reporter.warn(f"the {role} key is not encrypted: {path}")
+    return key
+
+
+def passphrase_of(invocation: Invocation) -> Secret | None:
+    """What ``--passphrase-fd`` or ``--passphrase-file`` holds, without its newline; None if not given."""
+    number: int | None = invocation.options.passphrase_fd
+    file: Path | None = invocation.options.passphrase_file
+    if number is not None and file is not None:
+        raise KeyUnusable("give --passphrase-fd or --passphrase-file, not both")
+    if number is None and file is None:
+        return None
+    try:
+        if file is not None:
+            if file.stat().st_mode & 0o077:
+                raise KeyUnusable("others can read the passphrase", where=str(file), hint=f"chmod 600 {file}")
+            number = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
+        raw = os.read(number if number is not None else -1, MAX_PASSPHRASE_BYTES)
+    except OSError as broken:
+        raise KeyUnusable(f"the passphrase cannot be read: {broken.strerror}") from None
+    finally:
+        if file is not None and number is not None:
+            os.close(number)
+    return Secret(raw.removesuffix(b"\n"))
+
+
+def signer_id(policy: Policy, role: Role, key: PrivateKey) -> str:
+    """The id that the policy pairs with this key in this role. UsageError when nobody would believe it."""
+    for entry in policy.trust:
+        if entry.role is role and entry.key.fingerprint == key.public.fingerprint:
+            return min(entry.ids)
+    raise UsageError(
+        f"key {key.public.fingerprint} is not a {role} of this policy, so nobody would believe it",
+        where=str(policy.path),
+        hint="builder init",
+    )

@@ -1,0 +1,68 @@
+"""`builder verify`: every check with its own answer; ``--attest`` signs the decision."""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+
+from builder.cli.invocation import Invocation, Result
+from builder.cli.platform import host_platform
+from builder.cli.session import key_of, policy_of, state_of
+from builder.verifying import Chosen, Verification, choose_image, verify_image
+from images.errors import ExitCode
+from provenance.attest import attest
+from provenance.checks import Status
+from provenance.policy import Policy
+from provenance.policy_model import Role
+from provenance.referrers import add_referrer
+from provenance.verify import Purpose, VerificationReport
+
+
+def run(invocation: Invocation) -> Result:
+    """One line: the digest of a verified image. VerifyFailed otherwise, after all checks are shown."""
+    options = invocation.options
+    state = state_of(invocation)
+    platform = host_platform()
+    chosen = choose_image(state, options.image, options.lock, platform, invocation.working_dir)
+    policy = policy_of(invocation, beside=chosen.project_dir)
+    what = Verification(
+        state=state, policy=policy, purpose=Purpose.INSPECTION, platform=platform, now=invocation.now
+    )
+    with invocation.reporter.step(f"verify {chosen.digest}"):
+        report = verify_image(chosen, what, rescan=True)
+    _show(invocation, report)
+    attested = _attest(invocation, chosen, report, policy) if options.attest else ""
+    document: dict[str, object] = {
+        "digest": str(report.digest),
+        "verified": report.ok,
+        "image": report.image_name,
+        "policy": str(policy.digest),
+        "checks": [check.to_json() for check in report.checks],
+        "ignored": list(report.ignored),
+        "attested": attested,
+    }
+    if not report.ok and invocation.json_output:
+        return Result(document=document, code=ExitCode.VERIFY)
+    report.require()
+    return Result(line=str(report.digest), document=document)
+
+
+def _show(invocation: Invocation, report: VerificationReport) -> None:
+    for check in report.checks:
+        invocation.reporter.say(str(check))
+    for line in report.ignored:
+        invocation.reporter.say(f"ignored: {line}")
+    counts = {status: sum(1 for check in report.checks if check.status is status) for status in Status}
+    invocation.reporter.say(", ".join(f"{number} {status}" for status, number in counts.items()))
+
+
+def _attest(invocation: Invocation, chosen: Chosen, report: VerificationReport, policy: Policy) -> str:
+    """Sign the summary; only a PASSED one is attached. Returns its statement's digest, or nothing."""
+    if not report.ok:
+        invocation.reporter.warn("not attested: the image is not verified")
+        return ""
+    verified = report.require()
+    signer = key_of(invocation, Role.VERIFIER)
+    made = attest(report, policy, signer, version=version("agent-image-builder"), now=invocation.now())
+    add_referrer(verified.image, made.bundle)
+    invocation.reporter.say(f"attested: {chosen.digest} PASSED, by key {signer.public.fingerprint}")
+    return str(made.bundle.statement.digest)

@@ -1,0 +1,108 @@
+"""The evidence of a build: signed and attached, read back, remembered; and found again for a known key."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import Protocol
+
+from builder.state import State
+from images.digests import Digest
+from images.errors import BuildFailed
+from images.lock import LockSummary
+from images.oci import OciImage, Platform
+from provenance.bundles import open_bundle
+from provenance.expectations import Expectation
+from provenance.keys import PrivateKey
+from provenance.layout import stamp_layers
+from provenance.ledger import LedgerEntry, open_ledger
+from provenance.policy import Policy
+from provenance.predicates import DETECTION_TYPE, PROVENANCE_TYPE, SCAN_TYPE
+from provenance.referrers import add_lock, add_referrer, read_referrers
+from provenance.signing import sign
+from provenance.statements import (
+    BuildFacts,
+    DetectedImage,
+    detection_statement,
+    parse_statement,
+    provenance_statement,
+    scan_statement,
+    utc,
+)
+from provenance.verify import VerifyRequest, verify
+
+
+class Known(Protocol):
+    """What a search for a known key needs of a build request."""
+
+    @property
+    def platform(self) -> Platform: ...
+    @property
+    def policy(self) -> Policy: ...
+    @property
+    def now(self) -> Callable[[], datetime]: ...
+
+
+def find_proved(state: State, request: Known, summary: LockSummary, lock_raw: bytes) -> Digest | None:
+    """The image that the ledger has for this key, if it still verifies under the policy; else None.
+
+    The ledger is an index: manifest, configuration, bundles and signatures are checked again; layers by the
+    size, inode and change time that they had when they were hashed.
+    """
+    with open_ledger(state.ledger) as ledger:
+        entry = ledger.find(summary.key, request.platform)
+        stamps = ledger.stamps()
+    if entry is None or entry.lock != summary.digest:
+        return None
+    report = verify(
+        VerifyRequest(
+            layout=state.layout,
+            digest=entry.digest,
+            platform=request.platform,
+            policy=request.policy,
+            expectation=Expectation(lock=lock_raw),
+            now=request.now(),
+            known=stamps,
+        )
+    )
+    return entry.digest if report.ok else None
+
+
+def attach_evidence(
+    detected: DetectedImage, summary: LockSummary, facts: BuildFacts, lock_raw: bytes, signer: PrivateKey
+) -> None:
+    """Sign the three statements, attach them and the lock, and read back that they are there.
+
+    That a step ended well is no evidence that something was written; what can be read is.
+    """
+    image = detected.image
+    add_lock(image, lock_raw)
+    for statement in (
+        provenance_statement(detected, summary, facts),
+        scan_statement(detected.clean, facts),
+        detection_statement(detected, facts),
+    ):
+        add_referrer(image, sign(statement, signer))
+    attached = read_referrers(image.layout, image.digest)
+    kinds = {
+        parse_statement(open_bundle(one.data, "bundle").payload, "bundle").predicate_type
+        for one in attached.bundles
+    }
+    if not {PROVENANCE_TYPE, SCAN_TYPE, DETECTION_TYPE} <= kinds or not attached.locks:
+        raise BuildFailed("the evidence is not in the layout after it was written", where=str(image.digest))
+
+
+def remember(state: State, image: OciImage, summary: LockSummary, facts: BuildFacts) -> None:
+    """Enter the image into the ledger under its key, with the stamps of its freshly hashed layers."""
+    with open_ledger(state.ledger) as ledger:
+        ledger.record(
+            LedgerEntry(
+                key=summary.key,
+                platform=summary.platform,
+                digest=image.digest,
+                image_name=facts.image_name,
+                lock=summary.digest,
+                built=utc(facts.finished),
+            ),
+            stamp_layers(image),
+        )

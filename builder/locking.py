@@ -1,0 +1,149 @@
+"""builder.lock: make it in the resolver, read it, hold it against its configuration, fill the store."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from backend.containers import Purpose
+from backend.ownership import hold_lease
+from backend.runner import Outcome
+from builder.report import Progress as StepProgress
+from builder.resolve.freshness import check_lock, require_fresh
+from builder.resolve.job import Progress, Resolver, Secrets, in_container
+from builder.resolve.lock_making import LockRequest, fetch, make_lock
+from builder.settings import read_ca_bundle, read_npmrc
+from builder.workshop import Workshop, load_tool, open_tool, recipe, tool_images
+from images.config import ImageConfig, parse_config
+from images.errors import UsageError
+from images.lock import Lock
+from images.lockfile import LOCK_NAME, MAX_LOCK_BYTES, lock_bytes, parse_lock
+from provenance.layout_writing import replace_file
+
+MAX_CONFIG_BYTES = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Project:
+    """A directory with a builder.toml: the parsed configuration, and where its lock lies."""
+
+    config_path: Path
+    config: ImageConfig
+
+    @property
+    def lock_path(self) -> Path:
+        """Beside builder.toml."""
+        return self.config_path.parent / LOCK_NAME
+
+
+def open_project(config_path: Path) -> Project:
+    """Read builder.toml. UsageError names file, line, key and what was expected."""
+    raw = read_bounded(config_path, MAX_CONFIG_BYTES, hint="builder init")
+    try:
+        text = raw.decode()
+    except UnicodeDecodeError:
+        raise UsageError("not UTF-8", where=str(config_path)) from None
+    return Project(config_path, parse_config(text, where=str(config_path)))
+
+
+def read_lock_file(path: Path) -> tuple[Lock, bytes]:
+    """A lock and its exact bytes. UsageError when it is missing, damaged or edited by hand."""
+    raw = read_bounded(path, MAX_LOCK_BYTES, hint="builder lock")
+    return parse_lock(raw, where=str(path)), raw
+
+
+def read_fresh_lock(project: Project) -> tuple[Lock, bytes]:
+    """The lock beside builder.toml, which must be the one of this configuration and this program."""
+    lock, raw = read_lock_file(project.lock_path)
+    require_fresh(project.config, lock, recipe(), where=str(project.lock_path))
+    return lock, raw
+
+
+def write_new_lock(workshop: Workshop, project: Project) -> tuple[Lock, bool]:
+    """Resolve, fetch and write the lock. Returns it, and whether the file changed.
+
+    A readable lock that is there keeps what its pins still say, so that nothing is resolved twice.
+    """
+    tools = tool_images(workshop)
+    request = LockRequest(
+        recipe=recipe(), tools=tools, layout=workshop.state.layout, previous=_previous(workshop, project)
+    )
+    with (
+        workshop.reporter.step("resolve and fetch every artifact") as step,
+        open_resolver(workshop, step) as resolver,
+    ):
+        lock = make_lock(project.config, request, resolver)
+    raw = lock_bytes(lock)
+    if project.lock_path.is_file() and project.lock_path.read_bytes() == raw:
+        return lock, False
+    replace_file(project.lock_path, raw)
+    return lock, True
+
+
+def fetch_missing(workshop: Workshop, lock: Lock) -> None:
+    """Fill the store with what this lock names and the store lacks; no engine is asked when nothing lacks."""
+    if all(workshop.store.intact(artifact.integrity) for artifact in lock.artifacts):
+        return
+    with (
+        workshop.reporter.step("fetch what the store lacks") as step,
+        open_resolver(workshop, step) as resolver,
+    ):
+        fetch(lock, resolver)
+
+
+@contextmanager
+def open_resolver(workshop: Workshop, step: StepProgress) -> Iterator[Resolver]:
+    """The resolver over its container; the engine is reached only when there is something to ask."""
+    secrets = Secrets(read_ca_bundle(workshop.settings), read_npmrc(workshop.settings))
+
+    def run(job: bytes, result: Path, on_stderr: Callable[[bytes], None]) -> Outcome:
+        engine = workshop.connect()
+        digest = tool_images(workshop).resolver
+        image = load_tool(workshop, engine, open_tool(workshop, digest, "resolver"), "resolver")
+        return in_container(engine, image, owner.labels(Purpose.RESOLVE))(job, result, on_stderr)
+
+    def on_progress(progress: Progress) -> None:
+        size = f", {progress.size / 1e6:.0f} MB" if progress.size else ""
+        step.update(f"{progress.step} {progress.done} of {progress.total}{size}: {progress.name}")
+
+    with (
+        hold_lease(workshop.state.leases, workshop.state.id) as owner,
+        workshop.state.staging("resolve") as staging,
+    ):
+        yield Resolver(
+            run=run,
+            secrets=secrets,
+            store=workshop.store,
+            staging=staging,
+            on_progress=on_progress,
+        )
+
+
+def stale_reasons(project: Project) -> tuple[str, ...]:
+    """What changed since the lock was made; empty when it is fresh. For ``lock --check``."""
+    lock, _ = read_lock_file(project.lock_path)
+    return check_lock(project.config, lock, recipe())
+
+
+def _previous(workshop: Workshop, project: Project) -> Lock | None:
+    if not project.lock_path.exists():
+        return None
+    try:
+        return read_lock_file(project.lock_path)[0]
+    except UsageError as broken:
+        workshop.reporter.warn(f"the old lock is not used: {broken}")
+        return None
+
+
+def read_bounded(path: Path, limit: int, *, hint: str) -> bytes:
+    """A whole file of at most ``limit`` bytes. UsageError naming it when it cannot be read."""
+    try:
+        with path.open("rb") as file:
+            raw = file.read(limit + 1)
+    except OSError as broken:
+        raise UsageError(f"cannot be read: {broken.strerror}", where=str(path), hint=hint) from None
+    if len(raw) > limit:
+        raise UsageError(f"more than {limit} bytes", where=str(path))
+    return raw

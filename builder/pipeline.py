@@ -1,0 +1,158 @@
+"""`builder build`: from a fresh lock to a proved image, stage by stage, each taking the last one's permit."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+from backend.containers import Purpose
+from backend.detect import detect
+from backend.engines.protocol import Engine
+from backend.ownership import Owner, hold_lease
+from backend.tools import build_container
+from builder.base_check import read_base
+from builder.buildkit import build_image
+from builder.buildx import take_buildx
+from builder.evidence import attach_evidence, find_proved, remember
+from builder.locking import Project, fetch_missing, read_fresh_lock
+from builder.scanning import scan_built
+from builder.workshop import Workshop, load_tool, open_tool, template_text
+from images.digests import Digest
+from images.key import summarise
+from images.lock import Lock, LockSummary
+from images.oci import OciImage, Platform
+from images.render import render
+from provenance.keys import PrivateKey
+from provenance.layout import open_image
+from provenance.layout_writing import import_image
+from provenance.policy import Policy
+from provenance.scan.accept import CleanImage, accept
+from provenance.statements import BuildFacts, DetectedImage
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BuildRequest:
+    """One build: of what, signed by whom, under which builder id. ``now`` is the wall clock.
+
+    ``policy``: what a known image must still satisfy. ``fresh``: build again although the key is known.
+    """
+
+    project: Project
+    platform: Platform
+    signer: PrivateKey
+    builder_id: str
+    version: str
+    policy: Policy
+    now: Callable[[], datetime]
+    fresh: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class BuildResult:
+    """The platform manifest digest, the content key, the lock's digest; ``reused``: it was there already."""
+
+    digest: Digest
+    key: Digest
+    lock: Digest
+    reused: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Bench:
+    """One build under way: the workshop, its engine, and the lease that its containers carry."""
+
+    workshop: Workshop
+    engine: Engine
+    owner: Owner
+
+
+def build(workshop: Workshop, request: BuildRequest) -> BuildResult:
+    """The proved image of a lock: found by its key and checked again, or built."""
+    lock, lock_raw = read_fresh_lock(request.project)
+    summary = summarise(lock, request.platform)
+    if not request.fresh:
+        known = find_proved(workshop.state, request, summary, lock_raw)
+        if known is not None:
+            workshop.reporter.say(f"nothing changed: {known} is built and still proved")
+            return BuildResult(known, summary.key, summary.digest, reused=True)
+    started = request.now()
+    detected = _build_and_look(workshop, lock, request.platform, summary)
+    facts = BuildFacts(
+        image_name=request.project.config.name,
+        builder_id=request.builder_id,
+        builder_version=request.version,
+        started=started,
+        finished=request.now(),
+        invocation=uuid.uuid4().urn,
+    )
+    attach_evidence(detected, summary, facts, lock_raw, request.signer)
+    remember(workshop.state, detected.image, summary, facts)
+    return BuildResult(detected.image.digest, summary.key, summary.digest, reused=False)
+
+
+def _build_and_look(
+    workshop: Workshop, lock: Lock, platform: Platform, summary: LockSummary
+) -> DetectedImage:
+    """Build, scan, detect. Nothing is in the state's layout before the image is known to be clean."""
+    fetch_missing(workshop, lock)
+    engine = workshop.connect()
+    with (
+        hold_lease(workshop.state.leases, workshop.state.id) as owner,
+        workshop.state.staging("build") as staging,
+    ):
+        bench = _Bench(workshop, engine, owner)
+        built = _build(bench, lock, platform, staging)
+        clean = _scan(bench, built, lock)
+        # By hash into the state's own layout; what BuildKit wrote goes away with the staging directory.
+        image = import_image(built.layout, built.digest, workshop.state.layout)
+        return _detect(bench, accept(clean.report, image), summary)
+
+
+def _build(bench: _Bench, lock: Lock, platform: Platform, staging: Path) -> OciImage:
+    workshop = bench.workshop
+    base = open_image(workshop.state.layout, lock.base.image(platform).manifest, platform)
+    context = render(lock, platform, template_text(), read_base(base))
+    tool = open_tool(workshop, lock.tools.build_container, "build container")
+    loaded = load_tool(workshop, bench.engine, tool, "build container")
+    private, work = staging / "socket", staging / "work"
+    for folder in (private, work):
+        folder.mkdir(mode=0o700)
+    with (
+        workshop.reporter.step("build") as step,
+        build_container(bench.engine, loaded, private, bench.owner.labels(Purpose.BUILD)) as container,
+    ):
+        return build_image(
+            context,
+            base,
+            store=workshop.store,
+            container=container,
+            buildx=take_buildx(tool, workshop.state.client_home),
+            staging=work,
+            on_line=step.update,
+        )
+
+
+def _scan(bench: _Bench, image: OciImage, lock: Lock) -> CleanImage:
+    reporter = bench.workshop.reporter
+    with reporter.step("scan every byte for credentials"):
+        report = scan_built(image, lock, image.platform)
+    reporter.say(
+        f"scan: {report.verdict}, {report.bytes_scanned / 1e6:.0f} MB, ruleset {report.ruleset}, "
+        f"{len(report.cleared)} published samples cleared, {report.nested_count} archives not opened"
+    )
+    return accept(report, image)
+
+
+def _detect(bench: _Bench, clean: CleanImage, summary: LockSummary) -> DetectedImage:
+    workshop = bench.workshop
+    with (
+        workshop.reporter.step("start each agent inside and ask for its version"),
+        workshop.state.staging("detect") as staging,
+    ):
+        detected = detect(bench.engine, clean, summary.agents, owner=bench.owner, staging=staging)
+    for agent in detected.agents:
+        workshop.reporter.say(f"detected: {agent.name} {agent.reported}")
+    return detected

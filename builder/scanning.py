@@ -1,0 +1,62 @@
+"""Scans of images and archives in a child of our own runner: no keys, no network, nothing inherited."""
+
+from __future__ import annotations
+
+import secrets
+from pathlib import Path
+
+from backend.runner import Command, Ending, run
+from images.credentials import Secret
+from images.digests import Digest
+from images.lock import Lock
+from images.oci import OciImage, Platform
+from provenance.scan.allow import PackageTree
+from provenance.scan.report import ScanReport
+from provenance.scan.run import ChildResult, scan_archive, scan_image
+
+DEADLINE = 900.0  # seconds; the full image takes a few
+_MOST_OUTPUT = 64 * 1024 * 1024
+
+
+def scan_built(image: OciImage, lock: Lock, platform: Platform) -> ScanReport:
+    """Scan an image whose lock is known: findings in a package's own files can be told from others."""
+    return scan_image(image, key=_fresh_key(), run_child=run_child, packages=package_trees(lock, platform))
+
+
+def scan_path(path: Path, digest: Digest | None = None) -> ScanReport:
+    """Scan any OCI layout or saved archive, whole, or one image of a layout."""
+    return scan_archive(path, key=_fresh_key(), run_child=run_child, digest=digest)
+
+
+def package_trees(lock: Lock, platform: Platform) -> tuple[PackageTree, ...]:
+    """Which directory of the image holds which package, as the lock says."""
+    by_id = lock.by_id()
+    return tuple(
+        PackageTree(f"opt/agents/{agent.name}/{entry.path}", artifact.name, artifact.version)
+        for agent in lock.agents
+        for entry in agent.tree(platform).entries
+        for artifact in (by_id[entry.artifact],)
+    )
+
+
+def run_child(argv: tuple[str, ...], request: bytes) -> ChildResult:
+    """Start the scanner: request on standard input, report on standard output, an empty environment."""
+    outcome = run(
+        Command(
+            argv=argv,
+            environment={"PATH": "/usr/bin:/bin", "LC_ALL": "C.UTF-8"},
+            deadline=DEADLINE,
+            stdin=request,
+            capture=_MOST_OUTPUT,
+        )
+    )
+    if outcome.ending is not Ending.EXITED:
+        return ChildResult(exit_code=None, stdout=b"", detail=f"{outcome.ending} {outcome.detail}".strip())
+    if outcome.stdout_truncated:
+        return ChildResult(exit_code=None, stdout=b"", detail="its report was too long")
+    return ChildResult(exit_code=outcome.exit_code, stdout=outcome.stdout, stderr=outcome.stderr)
+
+
+def _fresh_key() -> Secret:
+    """The key of the short hashes: of this run alone, and kept nowhere."""
+    return Secret(secrets.token_bytes(32))

@@ -1,0 +1,119 @@
+"""Verification as commands use it: which image and expectation are meant, and what only builder can add."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+from builder.base_check import read_base
+from builder.image_check import check_image
+from builder.locking import Project, open_project, read_bounded, read_lock_file
+from builder.scanning import scan_built
+from builder.state import State
+from builder.workshop import template_text
+from images.digests import Digest
+from images.errors import UsageError, VerifyFailed
+from images.key import content_key
+from images.lock import Lock
+from images.lockfile import MAX_LOCK_BYTES, parse_lock
+from images.oci import OciImage, Platform
+from images.render import render
+from provenance.expectations import Expectation
+from provenance.layout import open_image
+from provenance.ledger import open_ledger
+from provenance.policy import Policy
+from provenance.referrers import read_referrers
+from provenance.scan.report import ScanReport
+from provenance.verify import Purpose, VerificationReport, VerifyRequest, verify
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """Which image a command means, what it must be, and the project that names it (none for a digest)."""
+
+    digest: Digest
+    expectation: Expectation
+    project: Project | None
+
+    @property
+    def project_dir(self) -> Path | None:
+        """The folder of builder.toml: no policy may lie in or under it."""
+        return self.project.config_path.resolve().parent if self.project else None
+
+
+def choose_image(
+    state: State, words: str | None, lock: Path | None, platform: Platform, default: Path
+) -> Chosen:
+    """A digest, or a builder.toml (default: the one here) through its lock, its key and the ledger."""
+    lock_raw = read_bounded(lock, MAX_LOCK_BYTES, hint="builder lock") if lock else None
+    if words is not None and words.startswith("sha256:"):
+        return Chosen(Digest(words), Expectation(lock=lock_raw), None)
+    path = Path(words) if words is not None else default
+    project = open_project(path / "builder.toml" if path.is_dir() else path)
+    found, raw = read_lock_file(project.lock_path)
+    if lock_raw is not None and lock_raw != raw:
+        raise UsageError("--lock is another lock than the one beside builder.toml", where=str(lock))
+    key = content_key(found, platform)
+    with open_ledger(state.ledger) as ledger:
+        entry = ledger.find(key, platform)
+    if entry is None:
+        raise UsageError(
+            f"no image of this lock was built here (content key {key})",
+            where=str(project.lock_path),
+            hint="builder build",
+        )
+    return Chosen(entry.digest, Expectation(image_name=project.config.name, lock=raw), project)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verification:
+    """What a verification needs besides the image: policy, purpose, clock, this machine's platform."""
+
+    state: State
+    policy: Policy
+    purpose: Purpose
+    platform: Platform
+    now: Callable[[], datetime]
+
+
+def verify_image(chosen: Chosen, what: Verification, *, rescan: bool) -> VerificationReport:
+    """All checks. ``rescan`` scans the local bytes again in a child."""
+    return verify(
+        VerifyRequest(
+            layout=what.state.layout,
+            digest=chosen.digest,
+            platform=what.platform,
+            policy=what.policy,
+            expectation=chosen.expectation,
+            now=what.now(),
+            purpose=what.purpose,
+            marks=what.state.marks,
+            rescan=_rescan(chosen) if rescan else None,
+            compare_config=_compare_config(what),
+        )
+    )
+
+
+def _rescan(chosen: Chosen) -> Callable[[OciImage], ScanReport]:
+    """Scan again as the build did. The lock only tells whose files are whose; another one clears nothing."""
+
+    def scan(image: OciImage) -> ScanReport:
+        locks = [chosen.expectation.lock] if chosen.expectation.lock else []
+        locks += [attached.data for attached in read_referrers(image.layout, image.digest).locks]
+        if not locks:
+            raise VerifyFailed("no lock is attached to it", where=str(image.digest))
+        return scan_built(image, parse_lock(locks[0], error=VerifyFailed), image.platform)
+
+    return scan
+
+
+def _compare_config(what: Verification) -> Callable[[OciImage, Lock], None]:
+    """Render the plan of the image's own lock again, and hold the image's configuration against it."""
+
+    def compare(image: OciImage, lock: Lock) -> None:
+        base = open_image(what.state.layout, lock.base.image(image.platform).manifest, image.platform)
+        check_image(image, base, render(lock, image.platform, template_text(), read_base(base)))
+
+    return compare
