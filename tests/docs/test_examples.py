@@ -12,8 +12,14 @@ import pytest
 from images.config import parse_config
 from provenance.policy import parse_policy
 from tests.docs.documents import LANGUAGES, ROOT, Example, documents, examples
+from tests.fakes.evidence import key
 
 ALL = tuple(examples())
+
+
+def public_key(name: str) -> bytes:
+    """A public key for each key file that an example names."""
+    return key(name).public.pem
 
 
 def test_there_are_examples() -> None:
@@ -31,14 +37,16 @@ def test_language_is_executed_parsed_or_a_picture(example: Example) -> None:
         json.loads(example.text)
 
 
-@pytest.mark.parametrize("example", [e for e in ALL if e.language == "toml"], ids=lambda e: f"{e.document}:{e.line}")
+@pytest.mark.parametrize(
+    "example", [e for e in ALL if e.language == "toml"], ids=lambda e: f"{e.document}:{e.line}"
+)
 def test_toml_is_accepted_by_the_program(example: Example) -> None:
     first = example.text.splitlines()[0]
     where = f"{example.document}:{example.line}"
     if first == "# builder.toml":
         parse_config(example.text, where=where)
     elif first == "# policy.toml":
-        parse_policy(example.text.encode(), where)
+        parse_policy(example.text.encode(), path=Path(where), read_key=public_key)
     else:
         assert first.startswith("# part of "), "the first line says which file this is"
         tomllib.loads(example.text)
