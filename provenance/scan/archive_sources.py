@@ -58,6 +58,8 @@ def archive_sources(blobs: Blobs) -> Sources:
             _sort_in(blobs, name, references, layers, documents)
         except VerifyFailed as broken:
             references.missing.append(f"{name}: {broken}")
+    if not layers and not references.images:
+        raise UsageError("no image: neither a layer nor a manifest is in it")
     return Sources(
         _subject(blobs, names, references), tuple(layers), tuple(documents), tuple(references.missing)
     )
@@ -144,7 +146,9 @@ def _descriptors(document: JsonValue, name: str) -> list[Descriptor]:
         raise VerifyFailed("not an index or manifest", where=name)
     found: list[Descriptor] = []
     for key in ("manifests", "layers", "blobs"):
-        items = document.get(key) or []
+        items = document.get(key)
+        if items is None:
+            continue
         if not isinstance(items, list) or len(items) > MAX_REFERENCES:
             raise VerifyFailed(f"{key} is not a list", where=name)
         found.extend(parse_descriptor(item, f"{name} {key}") for item in items)

@@ -33,7 +33,7 @@ class ChildResult:
     detail: str = ""
 
 
-# argv, standard input -> result. The runner gives an empty environment and no descriptors.
+# argv, standard input -> result. The runner gives HOME=/ as the whole environment, no descriptors, a deadline.
 RunChild = Callable[[tuple[str, ...], bytes], ChildResult]
 
 
