@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Final, TypeVar
+from typing import Final, TypeAlias, TypeVar
 
 from backend.containers import ContainerPlan, ExecPlan, InspectedContainer, Tmpfs
 from backend.inside import EffectiveLimits, InsideFacts, MountFacts, ProcessFacts
@@ -15,6 +15,7 @@ WRITABLE_NEVER: Final = ("/", "/etc", "/opt", "/source", "/usr/local/bin")
 PAGE: Final = 4096
 
 Item = TypeVar("Item")
+Variables: TypeAlias = tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,9 +132,7 @@ def compare_created(
         found.labels,
         lambda item: item[0] in allowed.labels,
     )
-    check.same_set(
-        "environment", merged_environment(plan), _split(found.environment), _variable_rule(allowed)
-    )
+    _compare_environment(check, "environment", merged_environment(plan), _split(found.environment), allowed)
     check.equal("network", plan.network.value, found.network_mode)
     check.equal("privileged", False, found.privileged)
     check.equal("read-only root", plan.read_only_root, found.read_only_root)
@@ -175,7 +174,7 @@ def compare_inside(
     _compare_process(check, "PID 1", plan.user or (0, 0), found.init)
     _compare_process(check, "the agent", command.user, found.process)
     expected = dict(merged_environment(plan)) | dict(command.environment)
-    check.same_set("environment inside", expected.items(), found.environment, _variable_rule(allowed))
+    _compare_environment(check, "environment inside", tuple(expected.items()), found.environment, allowed)
     check.same_set("network interfaces", ("lo",), found.interfaces)
     _compare_mounts(check, plan, found.mounts, allowed)
     writable = dict(found.writable)
@@ -223,6 +222,20 @@ def merged_environment(plan: ContainerPlan) -> tuple[tuple[str, str], ...]:
     """The whole environment of a container: the image's own and the plan's."""
     merged = dict(_split(plan.image.image.settings.environment)) | dict(plan.environment)
     return tuple(sorted(merged.items()))
+
+
+def _compare_environment(
+    check: _Comparison, what: str, planned: Variables, found: Variables, allowed: Allowances
+) -> None:
+    """Names only in what is told: a value that got in from elsewhere may be a secret."""
+    rules = dict(allowed.environment)
+    check.same_set(
+        what,
+        planned,
+        found,
+        lambda item: item[0] in rules and re.fullmatch(rules[item[0]], item[1]) is not None,
+        show=lambda item: item[0],
+    )
 
 
 def _compare_process(check: _Comparison, who: str, user: tuple[int, int], found: ProcessFacts) -> None:
@@ -286,11 +299,6 @@ def _split(environment: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
     return tuple((name, value) for name, _, value in (entry.partition("=") for entry in environment))
 
 
-def _variable_rule(allowed: Allowances) -> Callable[[tuple[str, str]], bool]:
-    rules = dict(allowed.environment)
-    return lambda item: item[0] in rules and re.fullmatch(rules[item[0]], item[1]) is not None
-
-
 class _Comparison:
     """Collects differences, so that a refusal names all of them."""
 
@@ -316,6 +324,7 @@ class _Comparison:
         planned: Iterable[Item],
         found: Iterable[Item],
         allowed: Callable[[Item], bool] | None = None,
+        show: Callable[[Item], object] = str,
     ) -> None:
         wanted, seen = list(planned), list(found)
         missing = [item for item in wanted if item not in seen]
@@ -325,8 +334,8 @@ class _Comparison:
             self._found.append(
                 Difference(
                     what,
-                    f"also {_text(missing)}" if missing else "no more",
-                    f"also {_text(added)}" if added else "no more",
+                    f"also {_text([show(item) for item in missing])}" if missing else "no more",
+                    f"also {_text([show(item) for item in added])}" if added else "no more",
                 )
             )
 
