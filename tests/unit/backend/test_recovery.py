@@ -1,0 +1,125 @@
+"""Recovery: only what dead controllers of this state root left; a second one changes nothing."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from pathlib import Path
+
+import pytest
+
+from backend.journal import FINAL, Boundary, Entry, Intent
+from backend.ownership import LABEL_OWNER, LABEL_STATE
+from backend.plan import plan_launch
+from backend.recovery import Leftover, plan_recovery, recover
+from images.digests import Digest
+from images.errors import HostError
+from provenance.verify import VerifiedImage
+from tests.fakes.admitted import NOW, STATE, Bench, admitted_of, request
+from tests.fakes.engine import DOCKER_FACTS
+from tests.unit.backend.test_journal import walk_to
+
+DEAD, ALIVE = "d" * 32, "a" * 32
+HERE = {"product": "docker", "endpoint": DOCKER_FACTS.endpoint}
+
+
+def entry(boundary: Boundary = Boundary.COMMANDED, *, lease: str = DEAD, endpoint: str = "") -> Entry:
+    return Entry(
+        intent=Intent(
+            launch_id="run.1",
+            run_id="run",
+            step=1,
+            scope="issue/7",
+            launch_class="execute",
+            lease_id=lease,
+            container_name="aib-run.1",
+            image_digest=Digest.of(b"image"),
+            product="docker",
+            endpoint=endpoint or DOCKER_FACTS.endpoint,
+            mode="required",
+        ),
+        container_id="f" * 64,
+        boundary=boundary,
+        exit_code=None,
+    )
+
+
+def leftover(lease: str = DEAD, launch: str = f"{STATE}.run.1", purpose: str = "launch") -> Leftover:
+    return Leftover(container_id="f" * 64, lease_id=lease, launch=launch, purpose=purpose)
+
+
+@pytest.mark.parametrize(
+    ("boundary", "lease", "there"), list(itertools.product(Boundary, (DEAD, ALIVE), (True, False)))
+)
+def test_the_plan_is_a_table(boundary: Boundary, lease: str, there: bool) -> None:
+    found = [leftover(lease)] if there else []
+    plan = plan_recovery([entry(boundary, lease=lease)], found, frozenset({ALIVE}), **HERE)
+    dead = lease == DEAD
+    assert len(plan.remove) == (1 if there and dead else 0)
+    assert plan.close == (("run.1",) if dead and boundary not in FINAL else ())
+
+
+def test_tools_and_unknown_launches_of_the_dead_are_removed() -> None:
+    found = [leftover(launch="", purpose="build"), leftover(launch=f"{STATE}.other.9")]
+    plan = plan_recovery([], found, frozenset(), **HERE)
+    assert [one.why for one in plan.remove] == [
+        "build container of a dead controller (not in the journal)",
+        "launch container of a dead controller (not in the journal)",
+    ]
+
+
+def test_a_launch_on_another_engine_is_not_closed_here() -> None:
+    plan = plan_recovery([entry(endpoint="unix:///other.sock")], [], frozenset(), **HERE)
+    assert plan.nothing
+
+
+def left_by_the_dead(at: Bench, verified: VerifiedImage, boundary: Boundary) -> str:
+    """What a controller that was killed at this boundary leaves: a container, a journal entry, no lease."""
+    dead = dataclasses.replace(at.owner, lease_id=DEAD)
+    plan = plan_launch(admitted_of(verified), request(), dead)
+    at.engine.load(plan.container.image.image, Path("/nowhere"))
+    container = at.engine.create(plan.container)
+    intent = dataclasses.replace(
+        entry().intent, container_name=plan.container.name, launch_id=plan.launch_id, lease_id=DEAD
+    )
+    walk_to(at.journal, boundary, intent)
+    return container
+
+
+@pytest.mark.parametrize("boundary", [one for one in Boundary if one not in FINAL])
+def test_after_a_kill_at_every_boundary_one_recovery_is_enough(
+    at: Bench, verified: VerifiedImage, boundary: Boundary
+) -> None:
+    container = left_by_the_dead(at, verified, boundary)
+    first = recover(at.engine, at.journal, at.leases, STATE, lambda: NOW)
+    assert [one.container_id for one in first.remove] == [container]
+    assert first.close == ("run.1",)
+    assert at.engine.containers == {}
+    assert at.journal.entries()[0].boundary is Boundary.RECOVERED
+    assert at.journal.removals() == first.remove
+    second = recover(at.engine, at.journal, at.leases, STATE, lambda: NOW)
+    assert second.nothing
+    assert at.journal.removals() == first.remove
+    assert at.journal.passed("run.1")[-1] is Boundary.RECOVERED
+
+
+def test_the_living_and_the_neighbours_are_left_alone(at: Bench, verified: VerifiedImage) -> None:
+    plan = plan_launch(admitted_of(verified), request(run_id="mine"), at.owner)
+    at.engine.load(plan.container.image.image, Path("/nowhere"))
+    mine = at.engine.create(plan.container)
+    labels = dict(plan.container.labels)
+    other_state = tuple(sorted((labels | {LABEL_STATE: "6" * 32, LABEL_OWNER: DEAD}).items()))
+    neighbour = at.engine.create(dataclasses.replace(plan.container, name="other", labels=other_state))
+    unlabelled = at.engine.create(dataclasses.replace(plan.container, name="plain", labels=()))
+    assert recover(at.engine, at.journal, at.leases, STATE, lambda: NOW).nothing
+    assert set(at.engine.containers) == {mine, neighbour, unlabelled}
+    assert (at.leases / at.owner.lease_id).exists()
+
+
+def test_an_engine_that_cannot_remove_leaves_the_entry_open(at: Bench, verified: VerifiedImage) -> None:
+    left_by_the_dead(at, verified, Boundary.STARTED)
+    at.engine.fails["remove"] = HostError("cannot remove")
+    with pytest.raises(HostError):
+        recover(at.engine, at.journal, at.leases, STATE, lambda: NOW)
+    assert not at.journal.entries()[0].final
+    assert recover(at.engine, at.journal, at.leases, STATE, lambda: NOW).close == ("run.1",)
