@@ -4,31 +4,45 @@ from __future__ import annotations
 
 import sys
 
-from images.errors import BuilderError
+from images.errors import UsageError, VerifyFailed
 from provenance.scan.allow import shipped_allow_list
 from provenance.scan.archive import open_archive
 from provenance.scan.archive_sources import archive_sources
+from provenance.scan.collect import shown_text
 from provenance.scan.engine import Engine
+from provenance.scan.incomplete import incomplete_report
 from provenance.scan.passes import scan_sources
+from provenance.scan.report import ScanReport
 from provenance.scan.report_json import report_to_json
-from provenance.scan.request import MAX_REQUEST, ScanRequest, Target, read_request
+from provenance.scan.request import EXIT_REFUSED, MAX_REQUEST, ScanRequest, Target, read_request
 from provenance.scan.sources import Sources, image_sources
 
-# The parent tells a refused input from a crash by it.
-EXIT_REFUSED = 3
+NOT_FOUND = "not-found"
 
 
 def main() -> int:
-    """0: a report was written. EXIT_REFUSED: the reason is on standard error, one line. Else: a crash."""
+    """0: a report was written. EXIT_REFUSED: no image there, as standard error says. Else: a crash."""
     try:
         request = read_request(sys.stdin.buffer.read(MAX_REQUEST + 1))
-        report = scan_sources(_sources(request), request, shipped_allow_list(), Engine())
-    except BuilderError as refused:
-        sys.stderr.write(f"{refused}\n")
+        report = _scan(request)
+    except UsageError as refused:
+        sys.stderr.write(f"{shown_text(str(refused))}\n")
         return EXIT_REFUSED
     sys.stdout.buffer.write(report_to_json(report))
     sys.stdout.buffer.flush()
     return 0
+
+
+def _scan(request: ScanRequest) -> ScanReport:
+    allow = shipped_allow_list()
+    try:
+        sources = _sources(request)
+    except VerifyFailed as broken:
+        if broken.reason == NOT_FOUND:
+            raise UsageError(broken.what, where=broken.where) from None
+        subject = request.digest or f"archive:{request.path.name}"
+        return incomplete_report(subject, allow, shown_text(str(broken)))
+    return scan_sources(sources, request, allow, Engine())
 
 
 def _sources(request: ScanRequest) -> Sources:

@@ -5,14 +5,12 @@ from __future__ import annotations
 import base64
 from dataclasses import dataclass
 from enum import StrEnum
-from importlib.metadata import version
 from typing import Final, TypeAlias
 
 import pyperscan
 
 from images.credentials import SHAPES, Confirm, Shape
 
-ENGINE_NAME: Final = "pyperscan"
 # More letters than this only make the automaton larger: Python's own engine judges the rest.
 _MOST_LETTERS: Final = 24
 _LEAST_BASE64: Final = 6
@@ -95,11 +93,6 @@ class Finder:
         if len(self._hits) > self._most:
             return pyperscan.Scan.Terminate
         return pyperscan.Scan.Continue
-
-
-def engine_version() -> str:
-    """Name and version of the binding; its Vectorscan is linked in, so this names both."""
-    return version(ENGINE_NAME)
 
 
 def _probes(shape: Shape) -> list[Probe]:

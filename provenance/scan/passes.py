@@ -11,14 +11,14 @@ from provenance.layers import layer_chunks
 from provenance.scan.allow import AllowList, Packages
 from provenance.scan.collect import Collector, TooMany
 from provenance.scan.documents import judge_document
-from provenance.scan.engine import ENGINE_NAME, Engine, EngineStopped, engine_version
+from provenance.scan.engine import Engine, EngineStopped
 from provenance.scan.judge import judge
 from provenance.scan.layer import LayerPass, LinkedPath, apply_rules
 from provenance.scan.lookinside import MAX_LOOK_INSIDE
 from provenance.scan.places import PathTable
 from provenance.scan.report import BlobCoverage, Place, ScanReport
 from provenance.scan.request import ScanRequest
-from provenance.scan.ruleset import ruleset_digest
+from provenance.scan.ruleset import engine_identity, ruleset_digest
 from provenance.scan.sources import DocumentSource, LayerSource, Sources
 from provenance.scan.tarwalk import Member, MemberKind, TarWalker, Unreadable
 
@@ -120,7 +120,7 @@ def _report(subject: str, allow: AllowList, collector: Collector) -> ScanReport:
         subject=subject,
         ruleset=RULESET_VERSION,
         ruleset_digest=ruleset_digest(allow),
-        engine=f"{ENGINE_NAME} {engine_version()}",
+        engine=engine_identity(),
         coverage=tuple(sorted(gathered.coverage, key=lambda blob: (blob.kind, blob.digest))),
         findings=tuple(gathered.findings[key] for key in sorted(gathered.findings, key=str)),
         cleared=tuple(gathered.cleared[key] for key in sorted(gathered.cleared, key=str)),

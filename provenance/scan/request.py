@@ -15,6 +15,8 @@ from images.strictjson import JsonValue, read_object
 from provenance.scan.allow import PackageTree
 
 MAX_REQUEST = 64 << 20
+# The child's exit code for "there is no image": the parent tells it from a crash by it.
+EXIT_REFUSED = 3
 
 
 class Target(StrEnum):

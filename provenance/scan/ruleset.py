@@ -1,6 +1,9 @@
-"""Name the ruleset by its content: a digest over every table that decides a verdict."""
+"""Name what a verdict was made with: the ruleset by a digest over its tables, and the engine."""
 
 from __future__ import annotations
+
+from importlib.metadata import version
+from typing import Final
 
 from images.credential_places import (
     HARMLESS_NAMES,
@@ -15,6 +18,13 @@ from images.credential_places import (
 from images.credentials import RULESET_VERSION, SHAPES
 from images.digests import Digest, canonical_json
 from provenance.scan.allow import AllowList
+
+ENGINE_NAME: Final = "pyperscan"
+
+
+def engine_identity() -> str:
+    """Name and version of the binding; its Vectorscan is linked in, so this names both."""
+    return f"{ENGINE_NAME} {version(ENGINE_NAME)}"
 
 
 def ruleset_digest(allow: AllowList) -> Digest:

@@ -13,11 +13,10 @@ from images.digests import Digest
 from images.errors import CredentialFound, UsageError
 from images.oci import OciImage
 from provenance.scan.allow import PackageTree, shipped_allow_list
-from provenance.scan.child import EXIT_REFUSED
-from provenance.scan.engine import ENGINE_NAME, engine_version
+from provenance.scan.incomplete import incomplete_report
 from provenance.scan.report import ScanReport
 from provenance.scan.report_json import report_from_json
-from provenance.scan.request import ScanRequest, Target
+from provenance.scan.request import EXIT_REFUSED, ScanRequest, Target
 from provenance.scan.ruleset import ruleset_digest
 
 CHILD_ARGV: Final = (sys.executable, "-I", "-m", "provenance.scan.child")
@@ -33,7 +32,7 @@ class ChildResult:
     detail: str = ""
 
 
-# argv, standard input -> result. The runner gives HOME=/ as the whole environment, no descriptors, a deadline.
+# argv, standard input -> result. The whole environment is HOME=/; no descriptors are passed; a deadline.
 RunChild = Callable[[tuple[str, ...], bytes], ChildResult]
 
 
@@ -60,7 +59,10 @@ def scan_image(
         documents=tuple(documents),
         packages=tuple(packages),
     )
-    report = _ask(request, run_child, subject=image.digest)
+    try:
+        report = _ask(request, run_child, subject=image.digest)
+    except UsageError as gone:
+        return incomplete_report(image.digest, shipped_allow_list(), str(gone))
     return _check_answer(report, image, request)
 
 
@@ -82,6 +84,7 @@ def scan_archive(
 
 
 def _ask(request: ScanRequest, run_child: RunChild, *, subject: str) -> ScanReport:
+    allow = shipped_allow_list()
     result = run_child(CHILD_ARGV, request.to_json())
     if result.exit_code == EXIT_REFUSED:
         raise UsageError(
@@ -91,15 +94,16 @@ def _ask(request: ScanRequest, run_child: RunChild, *, subject: str) -> ScanRepo
         )
     if result.exit_code != 0:
         why = result.detail or f"ended with {result.exit_code}"
-        return incomplete_report(subject, f"the scanning process failed: {why}")
+        return incomplete_report(subject, allow, f"the scanning process failed: {why}")
     try:
         return report_from_json(result.stdout)
     except CredentialFound as broken:
-        return incomplete_report(subject, str(broken))
+        return incomplete_report(subject, allow, str(broken))
 
 
 def _check_answer(report: ScanReport, image: OciImage, request: ScanRequest) -> ScanReport:
     """The child speaks of this image, of all its layers, and under our tables; else it is incomplete."""
+    allow = shipped_allow_list()
     layers = (layer.digest for layer in image.manifest.layers)
     named = (name for name, _ in request.documents)
     expected = {image.digest, image.manifest.config.digest, *layers, *named}
@@ -107,23 +111,7 @@ def _check_answer(report: ScanReport, image: OciImage, request: ScanRequest) -> 
     if report.incomplete:
         return report
     if report.subject != image.digest or not expected <= covered:
-        return incomplete_report(image.digest, "the scanner's report is not about all of this image")
-    if report.ruleset != RULESET_VERSION or report.ruleset_digest != ruleset_digest(shipped_allow_list()):
-        return incomplete_report(image.digest, "the scanner's report was made under another ruleset")
+        return incomplete_report(image.digest, allow, "the scanner's report is not about all of this image")
+    if report.ruleset != RULESET_VERSION or report.ruleset_digest != ruleset_digest(allow):
+        return incomplete_report(image.digest, allow, "the scanner's report was made under another ruleset")
     return report
-
-
-def incomplete_report(subject: str, reason: str) -> ScanReport:
-    """The report of a scan that told nothing."""
-    return ScanReport(
-        subject=subject,
-        ruleset=RULESET_VERSION,
-        ruleset_digest=ruleset_digest(shipped_allow_list()),
-        engine=f"{ENGINE_NAME} {engine_version()}",
-        coverage=(),
-        findings=(),
-        cleared=(),
-        nested=(),
-        nested_count=0,
-        incomplete=(reason,),
-    )

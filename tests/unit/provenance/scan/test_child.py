@@ -130,6 +130,24 @@ def test_a_path_that_is_no_image_is_a_usage_error_without_a_traceback(tmp_path: 
     assert str(tmp_path) in str(caught.value)
 
 
+def test_an_archive_that_is_cut_short_is_incomplete(tmp_path: Path) -> None:
+    path = tmp_path / "a.tar"
+    path.write_bytes(make_tar([Entry("index.json", b"{}" * 4000)])[:2000])
+    report = scan_archive(path, key=KEY, run_child=run_child)
+    assert report.verdict is Verdict.INCOMPLETE
+    assert "ends inside a member" in report.incomplete[0]
+
+
+def test_a_digest_that_the_layout_lacks_is_a_usage_error(image: OciImage) -> None:
+    with pytest.raises(UsageError, match="not here"):
+        scan_archive(image.layout, key=KEY, run_child=run_child, digest=Digest.of(b"other"))
+
+
+def test_an_image_whose_manifest_went_away_is_incomplete(image: OciImage) -> None:
+    (image.layout / "blobs/sha256" / image.digest.hex).unlink()
+    assert scan_image(image, key=KEY, run_child=run_child).verdict is Verdict.INCOMPLETE
+
+
 def test_the_request_survives_its_pipe(image: OciImage) -> None:
     request = ScanRequest(
         target=Target.IMAGE,
