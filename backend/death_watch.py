@@ -91,7 +91,7 @@ def watch_deadline(engine: Engine, container: str, *, bound: float) -> Watched:
 
 def _tether(engine: Engine, container: str) -> Child:
     argv, environment = engine.attach_argv(container)
-    return spawn(Command(argv=argv, environment=environment, deadline=3600.0))
+    return spawn(Command(argv=argv, environment=environment, deadline=3600.0, grace=1.0))
 
 
 def _attacked(
@@ -101,7 +101,7 @@ def _attacked(
     said = bytearray()
     plan = hostile_plan()
     argv, environment = engine.exec_argv(container, plan)
-    command = Command(argv=argv, environment=environment, deadline=HOSTILE_SECONDS)
+    command = Command(argv=argv, environment=environment, deadline=HOSTILE_SECONDS, grace=1.0)
     with spawn(command, on_stdout=said.extend) as attack:
         until = time.monotonic() + _READY_SECONDS
         while _READY not in said and time.monotonic() < until and attack.wait(0.02) is None:

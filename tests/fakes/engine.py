@@ -42,7 +42,14 @@ DOCKER_FACTS = EngineFacts(
     runtime="runc",
 )
 # The attached client of a fake container: PID 1 is `cat`, and a file says that it runs.
-_CLIENT = 'trap "rm -f \\"$1\\"; exit 143" TERM; : >"$1"; cat; rm -f "$1"'
+# With a second argument the deadline inside ends it after so many seconds.
+_CLIENT = """
+trap 'rm -f "$1"; exit 143' TERM
+echo $$ >"$1"
+[ -z "$2" ] || { sleep "$2"; rm -f "$1"; } &
+cat
+rm -f "$1"
+"""
 
 Answer = Outcome | Callable[[ContainerPlan, ExecPlan, bytes], Outcome]
 
@@ -65,7 +72,12 @@ class FakeContainer:
 
     @property
     def running(self) -> bool:
-        return self.running_file.exists()
+        """A container ends with its attached client, however that one dies."""
+        try:
+            client = self.running_file.read_text().strip()
+        except FileNotFoundError:
+            return False
+        return not client or Path(f"/proc/{client}").exists()
 
 
 @dataclass
@@ -85,6 +97,8 @@ class FakeEngine:
     fails: dict[str, HostError] = field(default_factory=dict)
     tampers: dict[str, object] = field(default_factory=dict)
     inside: dict[str, object] = field(default_factory=dict)
+    client_script: str = _CLIENT
+    ends_after: float | None = None
     exec_script: str = "printf 'hostile-agent-ready\\n'; sleep 60"
     images: dict[str, OciImage] = field(default_factory=dict)
     containers: dict[str, FakeContainer] = field(default_factory=dict)
@@ -141,7 +155,10 @@ class FakeEngine:
         self._called("attach")
         found = self._get(container)
         found.started = True
-        return ("sh", "-c", _CLIENT, "fake", str(found.running_file)), {"PATH": "/usr/bin:/bin"}
+        seconds = "" if self.ends_after is None else str(self.ends_after)
+        return ("sh", "-c", self.client_script, "fake", str(found.running_file), seconds), {
+            "PATH": "/usr/bin:/bin"
+        }
 
     def start_attached(
         self,

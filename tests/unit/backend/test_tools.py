@@ -1,0 +1,180 @@
+"""The closed tool plans on the scripted engine: fixed argv, exact hand-over, gone however they end."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from backend.containers import ContainerPlan, LoadedImage, Network, Purpose
+from backend.runner import Ending, Outcome
+from backend.tools import TOOL_LABEL, build_container, build_plan, resolver_plan, run_resolver
+from images.errors import HostError, Interrupted
+from provenance.layout import open_image
+from tests.fakes.engine import DOCKER_FACTS, FakeEngine, said
+from tests.fakes.layouts import make_image
+
+LABELS = (("agent-image-builder.owner", "f" * 32),)
+WORKERS = ("buildctl", "debug", "workers")
+WORKERS_BY_SOCKET = ("buildctl", "--addr", "unix:///run/private/buildkitd.sock", "debug", "workers")
+
+
+@pytest.fixture
+def engine(tmp_path: Path) -> FakeEngine:
+    folder = tmp_path / "fake"
+    folder.mkdir()
+    return FakeEngine(folder)
+
+
+@pytest.fixture
+def loaded(engine: FakeEngine, tmp_path: Path) -> LoadedImage:
+    layout = tmp_path / "layout"
+    return engine.load(open_image(layout, make_image(layout)), tmp_path)
+
+
+def resolve(engine: FakeEngine, loaded: LoadedImage, tmp_path: Path) -> tuple[Outcome, bytes]:
+    progress = bytearray()
+    outcome = run_resolver(
+        engine,
+        loaded,
+        stdin=b"job tar",
+        stdout_path=tmp_path / "result",
+        on_progress=progress.extend,
+        deadline=60,
+        labels=LABELS,
+    )
+    return outcome, bytes(progress)
+
+
+def test_the_resolver_gets_its_job_and_gives_its_result(
+    engine: FakeEngine, loaded: LoadedImage, tmp_path: Path
+) -> None:
+    def main(plan: ContainerPlan, data: bytes) -> Outcome:
+        assert plan.purpose is Purpose.RESOLVE
+        assert data == b"job tar"
+        return said(b"result tar", stderr=b"fetching\n")
+
+    engine.main = main
+    outcome, progress = resolve(engine, loaded, tmp_path)
+    assert (outcome.ok, progress) == (True, b"fetching\n")
+    assert (tmp_path / "result").read_bytes() == b"result tar"
+    assert engine.containers == {}
+
+
+def test_the_resolver_s_own_exit_code_is_told(
+    engine: FakeEngine, loaded: LoadedImage, tmp_path: Path
+) -> None:
+    engine.main = lambda _plan, _data: said(exit_code=4)
+    outcome, _ = resolve(engine, loaded, tmp_path)
+    assert (outcome.ending, outcome.exit_code) == (Ending.EXITED, 4)
+
+
+def test_the_resolver_is_gone_when_anything_fails(
+    engine: FakeEngine, loaded: LoadedImage, tmp_path: Path
+) -> None:
+    def interrupted(plan: ContainerPlan, data: bytes) -> Outcome:
+        raise Interrupted("interrupted")
+
+    engine.main = interrupted
+    with pytest.raises(Interrupted):
+        resolve(engine, loaded, tmp_path)
+    assert engine.containers == {}
+    engine.fails["create"] = HostError("the engine failed after it made the container")
+    with pytest.raises(HostError, match="after it made"):
+        resolve(engine, loaded, tmp_path)
+    assert engine.containers == {}
+
+
+def test_a_container_that_the_engine_lost_is_an_error(
+    engine: FakeEngine, loaded: LoadedImage, tmp_path: Path
+) -> None:
+    engine.tampers["status"] = "running"
+    engine.tampers["exit_code"] = None
+    with pytest.raises(HostError, match="container is running"):
+        resolve(engine, loaded, tmp_path)
+
+
+def test_only_containers_of_this_call_are_removed(
+    engine: FakeEngine, loaded: LoadedImage, tmp_path: Path
+) -> None:
+    other = engine.create(resolver_plan(loaded, token="0" * 16, deadline=1, labels=LABELS))
+    resolve(engine, loaded, tmp_path)
+    assert set(engine.containers) == {other}
+
+
+def test_the_resolver_s_plan_is_fixed(loaded: LoadedImage) -> None:
+    plan = resolver_plan(loaded, token="0" * 16, deadline=59.2, labels=LABELS)
+    assert plan.network is Network.ORDINARY
+    assert plan.entrypoint == ("/usr/bin/timeout",)
+    assert plan.arguments[:4] == ("--kill-after=5", "60", "sh", "-c")
+    assert [item.path for item in plan.tmpfs] == ["/run/job"]
+    assert (plan.read_only_binds, plan.private_binds, plan.volumes) == ((), (), ())
+    assert plan.environment == ()
+    assert dict(plan.labels) == {**dict(LABELS), TOOL_LABEL: "0" * 16}
+
+
+def test_buildkit_is_reached_through_the_engine_on_docker(
+    engine: FakeEngine, loaded: LoadedImage, tmp_path: Path
+) -> None:
+    engine.answers[WORKERS] = said(b"ID PLATFORMS\n")
+    with build_container(engine, loaded, tmp_path, LABELS) as container:
+        assert container.endpoint == f"docker-container://{container.name}"
+        assert container.is_running()
+        assert set(engine.containers) == {container.container}
+    assert engine.containers == {}
+
+
+def test_buildkit_is_reached_by_its_socket_on_podman(tmp_path: Path) -> None:
+    engine = FakeEngine(tmp_path, told=replace(DOCKER_FACTS, product="podman"))
+    loaded = engine.load(open_image(tmp_path / "l", make_image(tmp_path / "l")), tmp_path)
+    engine.answers[WORKERS_BY_SOCKET] = said()
+    with build_container(engine, loaded, Path("/srv/state/b"), LABELS) as container:
+        assert container.endpoint == "unix:///srv/state/b/buildkitd.sock"
+        plan = engine.containers[container.container].plan
+        assert [(str(bind.source), bind.target) for bind in plan.private_binds] == [
+            ("/srv/state/b", "/run/private")
+        ]
+    assert engine.containers == {}
+    too_long = Path("/srv") / ("x" * 100)
+    with pytest.raises(HostError, match="107 bytes"), build_container(engine, loaded, too_long, LABELS):
+        pass
+
+
+def test_buildkit_is_waited_for(engine: FakeEngine, loaded: LoadedImage, tmp_path: Path) -> None:
+    asked = threading.Semaphore(3)
+
+    def slow(*_: object) -> Outcome:
+        return said(exit_code=1) if asked.acquire(blocking=False) else said()
+
+    engine.answers[WORKERS] = slow
+    with build_container(engine, loaded, tmp_path, LABELS):
+        assert not asked.acquire(blocking=False)
+
+
+def test_buildkit_that_ends_at_once_is_an_error_and_gone(
+    engine: FakeEngine, loaded: LoadedImage, tmp_path: Path
+) -> None:
+    engine.client_script = "echo no user namespaces here >&2; exit 1"
+    refused = pytest.raises(HostError, match="no user namespaces here")
+    with refused, build_container(engine, loaded, tmp_path, LABELS):
+        pass
+    assert engine.containers == {}
+
+
+def test_the_build_container_goes_when_the_build_fails(
+    engine: FakeEngine, loaded: LoadedImage, tmp_path: Path
+) -> None:
+    engine.answers[WORKERS] = said()
+    with pytest.raises(LookupError), build_container(engine, loaded, tmp_path, LABELS):
+        raise LookupError
+    assert engine.containers == {}
+
+
+def test_the_build_container_s_plan_is_fixed(loaded: LoadedImage) -> None:
+    plan = build_plan(loaded, token="0" * 16, deadline=10, labels=LABELS, socket_dir=None)
+    assert plan.network is Network.NONE
+    assert (plan.private_binds, plan.read_only_binds) == ((), ())
+    assert plan.volumes == ("/home/user/.local/share/buildkit",)
+    assert plan.entrypoint == ("/bin/sh",)
