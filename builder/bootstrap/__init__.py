@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from builder.bootstrap.children import Host
@@ -11,6 +13,7 @@ from builder.bootstrap.refresh import Refreshed, refresh
 from builder.bootstrap.rootfs import Mode
 from builder.resources import resource
 from images.digests import Digest
+from provenance.layout_writing import locked
 
 __all__ = [
     "Bootstrapped",
@@ -41,7 +44,8 @@ def bootstrap(layout: Path, host: Host, *, lock_copy: Path, mode: Mode | None = 
     Raises PinError for a vanished pin or an unexpected result, NetworkFailed, BuildFailed, HostError.
     """
     lock = load_lock(lock_in_use(lock_copy))
-    return make_missing(new_job(layout, host, lock, resource("bootstrap"), mode))
+    with _alone(host):
+        return make_missing(new_job(layout, host, lock, resource("bootstrap"), mode))
 
 
 def bootstrapped_images(layout: Path, *, lock_copy: Path) -> Bootstrapped | None:
@@ -53,4 +57,13 @@ def relock(layout: Path, host: Host, *, output: Path, mode: Mode | None = None) 
     """Resolve the shipped lock again into ``output``, and make the images that come of it."""
     shipped = resource("bootstrap") / LOCK_NAME
     job = new_job(layout, host, load_lock(shipped), resource("bootstrap"), mode)
-    return refresh(job, shipped, output)
+    with _alone(host):
+        return refresh(job, shipped, output)
+
+
+@contextmanager
+def _alone(host: Host) -> Iterator[None]:
+    """One bootstrap at a time in a cache; a second one waits, and then finds the work done."""
+    host.cache.mkdir(parents=True, exist_ok=True)
+    with locked(host.cache):
+        yield

@@ -38,6 +38,7 @@ class Host:
         deadline: float = 600.0,
         extra: Mapping[str, str] | None = None,
         working_dir: Path = Path("/"),
+        grace: float = 5.0,
     ) -> Outcome:
         """Run one client to its end; ``extra`` overrides the environment. HostError when it cannot start."""
         environment = {**self.environment, "LC_ALL": "C.UTF-8", **(extra or {})}
@@ -48,6 +49,7 @@ class Host:
                 deadline=deadline,
                 working_dir=working_dir,
                 capture=8 << 20,
+                grace=grace,
             )
         )
         if outcome.ending is Ending.NOT_FOUND:

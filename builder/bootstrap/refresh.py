@@ -21,7 +21,10 @@ from provenance.layout_writing import init_layout, replace_file
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refreshed:
-    """A lock that was resolved again; ``difference`` is a unified diff, empty when nothing changed."""
+    """A lock that was resolved again; ``difference`` is a unified diff, empty when nothing changed.
+
+    The difference of a copy also lies beside it, in a file named ``bootstrap.lock.diff``.
+    """
 
     lock: BootstrapLock
     path: Path
@@ -54,7 +57,12 @@ def refresh(job: Job, original: Path, output: Path) -> Refreshed:
     written = render_lock(lock)
     output.parent.mkdir(parents=True, exist_ok=True)
     replace_file(output, written)
-    return Refreshed(lock=lock, path=output, difference=_difference(before, written, output))
+    difference = _difference(before, written, output)
+    review = "git diff" if in_place else str(output.with_name(output.name + ".diff"))
+    if not in_place:
+        replace_file(Path(review), difference.encode())
+    job.host.progress(f"{output.name}: {_summary(job.lock, lock)}; to review it: {review}")
+    return Refreshed(lock=lock, path=output, difference=difference)
 
 
 def _resolve(job: Job) -> tuple[Deb, ...]:
@@ -94,6 +102,12 @@ def _newest(host: Host, name: str) -> Wheel:
         kept.parent.mkdir(exist_ok=True)
         found[0].replace(kept)
     return wheel
+
+
+def _summary(before: BootstrapLock, after: BootstrapLock) -> str:
+    """How many pins moved, for people."""
+    old, new = ({*lock.debs, lock.node, lock.uv} for lock in (before, after))
+    return f"{len(old - new)} pins gone, {len(new - old)} new"
 
 
 def _difference(original: bytes, written: bytes, output: Path) -> str:

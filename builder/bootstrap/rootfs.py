@@ -47,6 +47,10 @@ def debian_tree(host: Host, pool: Path, debs: Sequence[Deb], epoch: int, mode: M
         yield _mmdebstrap(host, debs, folder, epoch, mode)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+        if folder.exists():
+            # mmdebstrap was killed, and what it left belongs to the subordinate ids.
+            host.call("mmdebstrap", "--unshare-helper", "rm", "-rf", str(folder), extra={"PATH": _PATH})
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def _repository(host: Host, pool: Path, debs: Sequence[Deb], repository: Path) -> None:
@@ -85,6 +89,7 @@ def _mmdebstrap(host: Host, debs: Sequence[Deb], folder: Path, epoch: int, mode:
         # Modes of files that maintainer scripts write follow the umask, which is the caller's business.
         "sh", "-c", 'umask 022 && exec "$@"', "sh", *argv,
         deadline=1800.0,
+        grace=30.0,  # it unmounts and removes its tree when it is told to end
         extra={"SOURCE_DATE_EPOCH": str(epoch), "TMPDIR": str(folder / "tmp"), "PATH": _PATH},
     )  # fmt: skip
     if outcome.exit_code == 127:
@@ -93,6 +98,6 @@ def _mmdebstrap(host: Host, debs: Sequence[Deb], folder: Path, epoch: int, mode:
         raise BuildFailed(
             f"mmdebstrap --mode={mode} failed: {last_words(outcome)}",
             where="bootstrap",
-            hint="builder doctor",
+            hint="tools/setup-machine --user $(id -un)" if mode is Mode.UNSHARE else "df -h /var/tmp",
         )
     return tar
