@@ -8,7 +8,7 @@ import tarfile
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import BinaryIO, Final, Protocol
+from typing import BinaryIO, Final, Protocol, cast
 
 from backend.containers import LoadedImage
 from backend.engines.protocol import Engine
@@ -24,6 +24,7 @@ from images.errors import HostError, NetworkFailed, NetworkReason
 from images.lock_reader import MAX_ARTIFACT_BYTES
 from images.strictjson import JsonValue, read_object
 
+RESULT_NAME: Final = "result.json"
 MAX_RESULT: Final = 1024 * 1024
 MAX_NPM_LOCK: Final = 32 * 1024 * 1024
 DEADLINE: Final = 1800.0  # seconds
@@ -206,42 +207,49 @@ def _judge(outcome: Outcome) -> None:
 
 
 def _read_result(job: Job, file: BinaryIO, store: ContentStore) -> Answer:
-    """Exactly the members that this job makes, in order; the container is not trusted."""
+    """Exactly the members that this job makes, in order; the container is not trusted.
+
+    Tarballs that came before a failure are kept: each was checked by itself.
+    """
     locks: list[bytes] = []
-    views: tuple[View, ...] = ()
+    came = 0
     try:
         with tarfile.open(fileobj=file, mode="r|", errorlevel=2) as archive:
-            views = _views(job, _document(_take(archive, "result.json", MAX_RESULT)))
-            for number in range(len(job.resolve)):
-                locks.append(_take(archive, f"locks/{number}.json", MAX_NPM_LOCK))
-            for number, item in enumerate(job.fetch):
-                what = f"{item.name}@{item.version}"
-                content = _next(archive, f"tarballs/{number}.tgz", MAX_ARTIFACT_BYTES)
-                store.put(content, item.integrity, what=what, limit=MAX_ARTIFACT_BYTES)
+            while (member := archive.next()) is not None and member.name != RESULT_NAME:
+                if len(locks) < len(job.resolve):
+                    content = _content(archive, member, f"locks/{len(locks)}.json", MAX_NPM_LOCK)
+                    locks.append(content.read(MAX_NPM_LOCK))
+                elif came < len(job.fetch):
+                    item = job.fetch[came]
+                    content = _content(archive, member, f"tarballs/{came}.tgz", MAX_ARTIFACT_BYTES)
+                    what = f"{item.name}@{item.version}"
+                    store.put(content, item.integrity, what=what, limit=MAX_ARTIFACT_BYTES)
+                    came += 1
+                else:
+                    raise _unexpected("more than was asked")
+            if member is None:
+                raise _unexpected(f"no {RESULT_NAME}")
+            raw = _content(archive, member, RESULT_NAME, MAX_RESULT).read(MAX_RESULT)
             if archive.next() is not None:
                 raise _unexpected("more than was asked")
     except (tarfile.TarError, EOFError, OSError) as broken:
         raise _unexpected(f"no whole tar ({type(broken).__name__})") from None
-    return Answer(tuple(locks), views)
+    document = _document(raw)
+    if len(locks) != len(job.resolve) or came != len(job.fetch):
+        raise _unexpected("less than was asked")
+    return Answer(tuple(locks), _views(job, document))
 
 
-def _next(archive: tarfile.TarFile, name: str, limit: int) -> io.BufferedReader:
-    member = archive.next()
-    if member is None or member.name != name or not member.isreg() or member.size > limit:
-        raise _unexpected(f"not {name}")
-    content = archive.extractfile(member)
-    if content is None:
-        raise _unexpected(f"not {name}")
-    return io.BufferedReader(content)  # type: ignore[arg-type]
-
-
-def _take(archive: tarfile.TarFile, name: str, limit: int) -> bytes:
-    return _next(archive, name, limit).read(limit + 1)
+def _content(archive: tarfile.TarFile, member: tarfile.TarInfo, name: str, limit: int) -> BinaryIO:
+    content = archive.extractfile(member) if member.isreg() else None
+    if content is None or member.name != name or member.size > limit:
+        raise _unexpected(f"{member.name[:60]!r}, where {name} should be")
+    return cast(BinaryIO, content)
 
 
 def _document(raw: bytes) -> dict[str, JsonValue]:
     try:
-        found = read_object(raw, "result.json", max_bytes=MAX_RESULT, error=HostError)
+        found = read_object(raw, RESULT_NAME, max_bytes=MAX_RESULT, error=HostError)
     except HostError as broken:
         raise _unexpected(str(broken)) from None
     error = found.get("error")

@@ -4,17 +4,19 @@
 //   resolve: exact root packages -> the package-lock.json that npm makes for them in an empty directory
 //   view:    name and range      -> the platform fields of the best matching version, or npm's error code
 //   fetch:   name and version    -> the tarball, found in npm's cache by its integrity
-// The tar holds result.json first. Progress goes to standard error, one JSON object a line. No message of npm's is
+// The tar holds the locks, the tarballs in the order asked, and result.json last: what came before a failure is
+// not lost. Progress goes to standard error, one JSON object a line. No message of npm's is
 // passed on: it may hold an address with a credential. Only npm's error codes are.
 
 import { spawn } from 'node:child_process'
 import { createReadStream } from 'node:fs'
-import { mkdir, mkdtemp, readFile, rm, stat, writeFile } from 'node:fs/promises'
+import { mkdir, mkdtemp, readdir, readFile, rm, stat, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { dirname, join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 
-const FETCH_BATCH = 12
+const FETCH_BATCH = 12 // tarballs per npm
+const FETCH_PARALLEL = 2 // npm at once
 const MAX_OUTPUT = 64 * 1024 * 1024
 const JOB = dirname(fileURLToPath(import.meta.url))
 
@@ -45,7 +47,7 @@ async function environment(work, job) {
       config('cache', join(work, 'cache')),
       config('logs_max', '0'),
       config('update_notifier', 'false'),
-      config('fetch_timeout', '120000'),
+      config('fetch_timeout', '60000'),
       config('fetch_retries', '3'),
       config('fetch_retry_mintimeout', '1000'),
       config('fetch_retry_maxtimeout', '10000'),
@@ -130,24 +132,53 @@ async function fetchBatch(env, work, batch) {
   }
 }
 
+// Bytes of downloads under way: npm says nothing about them, and one package may take half a minute.
+async function underWay(work) {
+  const folder = join(work, 'cache', '_cacache', 'tmp')
+  const names = await readdir(folder).catch(() => [])
+  const sizes = await Promise.all(names.map((name) => sizeOf(join(folder, name))))
+  return sizes.reduce((total, size) => total + (size ?? 0), 0)
+}
+
+// Batches side by side; each tarball leaves as soon as those before it have left.
 async function fetchAll(env, work, items) {
-  const files = []
-  let bytes = 0
-  for (let start = 0; start < items.length; start += FETCH_BATCH) {
-    const batch = items.slice(start, start + FETCH_BATCH)
-    await fetchBatch(env, work, batch)
-    for (const item of batch) {
-      const path = cached(work, item.integrity)
-      const size = await sizeOf(path)
-      if (size === null) {
-        throw Object.assign(new NpmFailed('EINTEGRITY'), { item: `${item.name}@${item.version}` })
-      }
-      files.push({ path, size })
-      bytes += size
-    }
-    progress({ step: 'fetch', done: files.length, total: items.length, bytes })
+  const batches = []
+  for (let start = 0; start < items.length; start += FETCH_BATCH) batches.push(items.slice(start, start + FETCH_BATCH))
+  const count = { done: 0, bytes: 0, shown: 0 }
+  const tell = async () => {
+    count.shown = Math.max(count.shown, count.bytes + (await underWay(work)))
+    progress({ step: 'fetch', done: count.done, total: items.length, bytes: count.shown })
   }
-  return files
+  const timer = setInterval(tell, 2000)
+  const fetched = new Map()
+  const start = (number) => {
+    if (number >= batches.length) return
+    const wait = fetchBatch(env, work, batches[number])
+    wait.catch(() => {}) // it is awaited below, in order
+    fetched.set(number, wait)
+  }
+  try {
+    for (let number = 0; number < FETCH_PARALLEL; number += 1) start(number)
+    for (const [number, batch] of batches.entries()) {
+      await fetched.get(number)
+      start(number + FETCH_PARALLEL)
+      for (const item of batch) {
+        const path = cached(work, item.integrity)
+        const size = await sizeOf(path)
+        if (size === null) {
+          throw Object.assign(new NpmFailed('EINTEGRITY'), { item: `${item.name}@${item.version}` })
+        }
+        await putFile(`tarballs/${count.done}.tgz`, { path, size })
+        await rm(path)
+        count.done += 1
+        count.bytes += size
+      }
+      await tell()
+    }
+  } finally {
+    clearInterval(timer)
+    await Promise.allSettled(fetched.values())
+  }
 }
 
 function header(name, size) {
@@ -179,45 +210,34 @@ async function putFile(name, file) {
 }
 
 async function answer(env, work, job, result) {
-  const locks = []
   for (const [number, item] of job.resolve.entries()) {
     progress({ step: 'resolve', name: item.label, done: number, total: job.resolve.length })
-    locks.push(
-      await resolveOne(env, work, number, item).catch((error) => {
-        throw Object.assign(error, { item: item.label })
-      }),
-    )
+    const lock = await resolveOne(env, work, number, item).catch((error) => {
+      throw Object.assign(error, { item: item.label })
+    })
+    await putBytes(`locks/${number}.json`, lock)
   }
   for (const item of job.view) {
     progress({ step: 'view', name: item.name })
     result.view.push(await viewOne(env, work, item).catch((error) => ({ code: error.code ?? 'EUNKNOWN' })))
   }
-  const files = await fetchAll(env, work, job.fetch)
-  return { locks, files }
+  await fetchAll(env, work, job.fetch)
 }
 
 async function main() {
   const job = JSON.parse(await readFile(join(JOB, 'job.json'), 'utf8'))
   const work = await mkdtemp(join(tmpdir(), 'resolve-'))
   const result = { schema: 1, error: null, view: [] }
-  let locks = []
-  let files = []
   try {
-    const env = await environment(work, job)
-    try {
-      ;({ locks, files } = await answer(env, work, job, result))
-    } catch (error) {
-      result.error = { code: String(error.code ?? 'EUNKNOWN').slice(0, 100), item: error.item ?? '', spec: error.spec ?? '' }
-    }
-    await putBytes('result.json', Buffer.from(JSON.stringify(result)))
-    for (const [number, lock] of locks.entries()) await putBytes(`locks/${number}.json`, lock)
-    for (const [number, file] of files.entries()) {
-      await putFile(`tarballs/${number}.tgz`, file)
-    }
-    await put(Buffer.alloc(1024))
+    await answer(await environment(work, job), work, job, result)
+  } catch (error) {
+    const code = String(error.code ?? 'EUNKNOWN').slice(0, 100)
+    result.error = { code, item: error.item ?? '', spec: error.spec ?? '' }
   } finally {
     await rm(work, { recursive: true, force: true })
   }
+  await putBytes('result.json', Buffer.from(JSON.stringify(result)))
+  await put(Buffer.alloc(1024))
 }
 
 await main()

@@ -89,16 +89,17 @@ class FakeRegistry:
             spec = f"{item['name']}@{item['version']}"
             if spec in self.gone:
                 error = error or {"code": "E404", "item": spec, "spec": ""}
+                break
             else:
                 tarballs.append(self.tarball_of(spec))
             line = {"step": "fetch", "done": number + 1, "total": len(job["fetch"]), "bytes": 1}
             on_stderr(json.dumps(line).encode() + b"\n")
         views = [self._view(item) for item in job["view"]]
         document = {"schema": 1, "error": error, "view": views}
-        members = {"result.json": json.dumps(document).encode()}
-        if error is None:
-            members |= {f"locks/{n}.json": raw for n, raw in enumerate(locks)}
+        members = {f"locks/{n}.json": raw for n, raw in enumerate(locks)}
+        if not error or job["fetch"]:
             members |= {f"tarballs/{n}.tgz": raw for n, raw in enumerate(tarballs)}
+        members["result.json"] = json.dumps(document).encode()
         return tar(members)
 
     def _view(self, item: dict[str, str]) -> Package:

@@ -242,6 +242,8 @@ def test_a_tarball_that_vanished_after_locking(bench: Bench, tmp_path: Path) -> 
     with pytest.raises(PinError) as error:
         fetch(lock, bench.resolver())
     assert error.value.where == "chalk@5.6.2"
+    # What came before it is not lost.
+    assert bench.store.intact(lock.artifact("npm:@anthropic-ai/claude-code@2.1.328").integrity)
 
 
 def test_fetch_brings_only_what_is_missing_or_damaged(bench: Bench) -> None:
