@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from builder.bootstrap.children import Host
 from builder.bootstrap.lock import LOCK_NAME, load_lock
-from builder.bootstrap.making import Bootstrapped, find_images, make_missing, new_job
+from builder.bootstrap.making import STAGING_PREFIX, Bootstrapped, find_images, make_missing, new_job
 from builder.bootstrap.refresh import Refreshed, refresh
-from builder.bootstrap.rootfs import Mode
+from builder.bootstrap.rootfs import Mode, sweep
 from builder.resources import resource
 from images.digests import Digest
 from provenance.layout_writing import locked
@@ -66,4 +67,7 @@ def _alone(host: Host) -> Iterator[None]:
     """One bootstrap at a time in a cache; a second one waits, and then finds the work done."""
     host.cache.mkdir(parents=True, exist_ok=True)
     with locked(host.cache):
+        sweep(host)
+        for left in host.cache.glob(f"{STAGING_PREFIX}*"):
+            shutil.rmtree(left, ignore_errors=True)
         yield

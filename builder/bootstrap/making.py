@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from builder.bootstrap import contents
 from builder.bootstrap.assemble import Made, check_expected, make_image, publish
@@ -21,6 +22,8 @@ from images.digests import Digest
 from images.errors import VerifyFailed
 from provenance.layout import list_images, open_image
 from provenance.layout_writing import init_layout
+
+STAGING_PREFIX: Final = "image-"  # of directories in the cache that live as long as the making of an image
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,7 +87,7 @@ def made(job: Job, role: Role) -> Iterator[tuple[Made, contents.Plan]]:
     job.host.cache.mkdir(parents=True, exist_ok=True)
     pool = fetch_debs(apt_for(job.host, job.lock.platform.architecture), debs)
     with (
-        tempfile.TemporaryDirectory(prefix="image-", dir=job.host.cache) as staging,
+        tempfile.TemporaryDirectory(prefix=STAGING_PREFIX, dir=job.host.cache) as staging,
         debian_tree(job.host, pool, debs, job.lock.epoch, job.mode) as tar,
     ):
         plan = _plan(job, role, tar)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
 import tempfile
@@ -38,7 +39,7 @@ def debian_tree(host: Host, pool: Path, debs: Sequence[Deb], epoch: int, mode: M
     Raises BuildFailed with mmdebstrap's last words.
     """
     host.work.mkdir(parents=True, exist_ok=True)
-    folder = Path(tempfile.mkdtemp(prefix="builder-bootstrap-", dir=host.work))
+    folder = Path(tempfile.mkdtemp(prefix=_prefix(host), dir=host.work))
     try:
         folder.chmod(0o755)
         (folder / "tmp").mkdir()
@@ -46,11 +47,27 @@ def debian_tree(host: Host, pool: Path, debs: Sequence[Deb], epoch: int, mode: M
         _repository(host, pool, debs, folder / "repository")
         yield _mmdebstrap(host, debs, folder, epoch, mode)
     finally:
+        _remove(host, folder)
+
+
+def sweep(host: Host) -> None:
+    """Remove the trees that a killed bootstrap with this cache left; only while no other one runs."""
+    for folder in host.work.glob(_prefix(host) + "*"):
+        if folder.is_dir() and not folder.is_symlink() and folder.stat().st_uid == os.geteuid():
+            _remove(host, folder)
+
+
+def _prefix(host: Host) -> str:
+    """Names ours among those of other states in the same place."""
+    return f"builder-bootstrap-{hashlib.sha256(os.fsencode(host.cache)).hexdigest()[:12]}-"
+
+
+def _remove(host: Host, folder: Path) -> None:
+    shutil.rmtree(folder, ignore_errors=True)
+    if folder.exists():
+        # mmdebstrap was killed, and what it left belongs to the subordinate ids.
+        host.call("mmdebstrap", "--unshare-helper", "rm", "-rf", str(folder), extra={"PATH": _PATH})
         shutil.rmtree(folder, ignore_errors=True)
-        if folder.exists():
-            # mmdebstrap was killed, and what it left belongs to the subordinate ids.
-            host.call("mmdebstrap", "--unshare-helper", "rm", "-rf", str(folder), extra={"PATH": _PATH})
-            shutil.rmtree(folder, ignore_errors=True)
 
 
 def _repository(host: Host, pool: Path, debs: Sequence[Deb], repository: Path) -> None:

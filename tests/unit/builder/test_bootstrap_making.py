@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from backend.runner import Command, Outcome
-from builder.bootstrap import bootstrapped_images
+from builder.bootstrap import bootstrap, bootstrapped_images
 from builder.bootstrap.lock import LOCK_NAME, BootstrapLock, Role, load_lock, parse_lock
 from builder.bootstrap.making import Job, find_images, make_missing
 from builder.bootstrap.refresh import refresh
-from builder.bootstrap.rootfs import Mode
+from builder.bootstrap.rootfs import Mode, debian_tree
 from builder.resources import resource
 from images.digests import Digest
 from images.errors import BuildFailed, NetworkFailed, PinError
@@ -242,3 +242,19 @@ def test_a_refresh_moves_a_wheel_only_when_it_is_gone(machine: Machine) -> None:
     lock = refresh(job, machine.original, machine.root / LOCK_NAME).lock
     assert (lock.uv.version, lock.uv.sha256) == ("9.9", wheel.sha256)
     assert lock.node == machine.job.lock.node
+
+
+def test_what_a_killed_bootstrap_left_is_removed_by_the_next(machine: Machine) -> None:
+    host = machine.job.host
+    lock = refresh(machine.job, machine.original, machine.root / LOCK_NAME).lock
+    with debian_tree(host, machine.root / "cache/debs", lock.debs, 1, Mode.ROOT) as tar:
+        ours = tar.parent
+    ours.mkdir()
+    foreign = host.work / "builder-bootstrap-another-one"
+    foreign.mkdir()
+    staging = host.cache / "image-left"
+    staging.mkdir()
+    machine.clients.answers = {}
+    with pytest.raises(AssertionError, match="nobody scripted"):
+        bootstrap(machine.root / "elsewhere", host, lock_copy=machine.root / "gone.lock")
+    assert (ours.exists(), staging.exists(), foreign.exists()) == (False, False, True)
