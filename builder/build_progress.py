@@ -64,6 +64,14 @@ class BuildProgress:
         step = self._failed()
         return step.name if step else ""
 
+    def running_steps(self) -> tuple[str, ...]:
+        """Steps that have begun and not ended, or were ended from outside."""
+        return tuple(
+            step.name
+            for step in self._steps.values()
+            if step.started and (not step.completed or "context canceled" in step.error)
+        )
+
     def last_lines(self) -> tuple[str, ...]:
         """What the failed step printed last and how it ended; else what buildx itself said last."""
         step = self._failed()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -45,6 +46,7 @@ def build_image(
     that the caller removes. ``on_line`` gets progress as plain lines. ``deadline`` in seconds. BuildFailed
     names the step and its last lines, or says that the build container was lost.
     """
+    _need_client(container)
     staged = stage_build(context, store, buildx, staging)
     progress = BuildProgress(on_line)
     watch = _Watch(container.is_running, cancelled)
@@ -87,6 +89,16 @@ class _Watch:
 
     def should_end(self) -> bool:
         return self.lost or (self._cancelled is not None and self._cancelled())
+
+
+def _need_client(container: BuildContainer) -> None:
+    """Podman hosts too: buildx is a plugin of this client, which then talks to a socket and to no daemon."""
+    if shutil.which(_CLIENT, path=container.environment.get("PATH", "")) is None:
+        raise HostError(
+            f"the {_CLIENT} client is not on the PATH (the client alone: no daemon is needed)",
+            where=_CLIENT,
+            hint="builder doctor",
+        )
 
 
 @contextmanager
@@ -164,7 +176,12 @@ def _failure(outcome: Outcome, progress: BuildProgress, watch: _Watch, deadline:
             "the build container was lost", where=step, hint="builder build", reason="builder-lost"
         )
     if outcome.ending is Ending.TIMED_OUT:
-        return BuildFailed(f"not done within {deadline:g} s", where=step, reason="build-deadline")
+        running = ", ".join(progress.running_steps()) or "no step"
+        return BuildFailed(
+            f"not done within {deadline:g} s; still running: {running}",
+            hint="builder build --verbose",
+            reason="build-deadline",
+        )
     if outcome.ending is Ending.CANCELLED:
         return BuildFailed("cancelled", where=step, reason="cancelled")
     if outcome.ending in (Ending.NOT_FOUND, Ending.NOT_STARTED):

@@ -274,5 +274,12 @@ def test_a_lost_build_container_is_noticed_and_the_next_build_works(
         Bench(base, buildx, running, again).build(tiny_set(again, base, TEMPLATE))
 
 
+def test_a_build_past_its_deadline_names_what_still_ran(bench: Bench) -> None:
+    tiny = tiny_set(bench.root, bench.base, TEMPLATE, script="sleep 300")
+    with pytest.raises(BuildFailed, match=r"not done within 8 s; still running: .*\[claude-code") as caught:
+        bench.build(tiny, deadline=8.0)
+    assert caught.value.reason == "build-deadline"
+
+
 def test_no_build_container_is_left(engine: Engine, container: BuildContainer) -> None:
     assert engine.list_labelled(*LABEL) == (container.container,)
