@@ -1,0 +1,134 @@
+"""tools/setup-machine and tools/bootstrap-or-refresh, with stand-ins for the programs that change things."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from backend.runner import Command, Outcome, run
+
+TOOLS = Path(__file__).resolve().parents[3] / "tools"
+CHANGERS = ("apt-get", "sudo", "setsid", "systemctl", "install", "mknod", "chmod")
+
+
+@dataclass
+class Bare:
+    """A copy of the scripts in a checkout without environment, and a PATH where programs are stand-ins."""
+
+    root: Path
+    programs: dict[str, str] = field(default_factory=dict)
+
+    def call(self, script: str, *arguments: str) -> Outcome:
+        folder = self.root / "programs"
+        folder.mkdir(exist_ok=True)
+        for name, body in self.programs.items():
+            (folder / name).write_text(f"#!/bin/sh\n{body}\n")
+            (folder / name).chmod(0o755)
+        return run(
+            Command(
+                argv=("bash", str(self.root / "tools" / script), *arguments),
+                environment={"PATH": f"{folder}:/usr/bin:/bin"},
+                deadline=60.0,
+            )
+        )
+
+    @property
+    def changed(self) -> list[str]:
+        """What the stand-ins of changing programs were called with."""
+        log = self.root / "changes"
+        return log.read_text().splitlines() if log.exists() else []
+
+
+@pytest.fixture
+def bare(tmp_path: Path) -> Bare:
+    (tmp_path / "tools").mkdir()
+    for name in ("setup-machine", "bootstrap-or-refresh", "requirements.lock"):
+        shutil.copy(TOOLS / name, tmp_path / "tools" / name)
+    shutil.copy(TOOLS.parent / "pyproject.toml", tmp_path / "pyproject.toml")
+    note = f'echo "$(basename "$0") $*" >>{tmp_path}/changes'
+    programs = dict.fromkeys(CHANGERS, note)
+    programs |= {"dpkg-query": "exit 1", "docker": "exit 1", "id": "echo 0"}
+    return Bare(tmp_path, programs)
+
+
+def test_a_bare_machine_is_asked_before_anything_changes(bare: Bare) -> None:
+    outcome = bare.call("setup-machine")
+    said = outcome.stderr.decode()
+    assert outcome.exit_code == 3
+    assert "install Debian packages: " in said
+    assert " mmdebstrap " in said
+    assert "make the Python environment" in said
+    assert "start the Docker daemon" in said
+    assert "hint: tools/setup-machine --yes" in said
+    assert bare.changed == []
+    assert not (bare.root / ".venv").exists()
+
+
+def test_an_ordinary_users_needs_are_listed_too(bare: Bare) -> None:
+    bare.programs["id"] = '[ "$2" = somebody ] && echo 4321 || echo 0'
+    said = bare.call("setup-machine", "--user", "somebody").stderr.decode()
+    assert "give somebody the subordinate ids" in said
+    assert "/run/user/4321" in said
+
+
+def test_without_an_engine_asked_no_daemon_is_planned(bare: Bare) -> None:
+    assert "Docker daemon" not in bare.call("setup-machine", "--no-engine").stderr.decode()
+
+
+def test_a_ready_machine_is_left_alone(bare: Bare) -> None:
+    bare.programs |= {"dpkg-query": "echo 'ii '", "docker": "exit 0"}
+    (bare.root / ".venv/bin").mkdir(parents=True)
+    (bare.root / ".venv/bin/builder").write_text("")
+    (bare.root / ".venv/bin/builder").chmod(0o755)
+    said = bare.call("setup-machine").stderr.decode()
+    assert "Debian packages" not in said
+    assert "make the Python environment" in said
+    stamp = run(
+        Command(
+            argv=("sh", "-c", "sha256sum tools/requirements.lock pyproject.toml | sha256sum | cut -d' ' -f1"),
+            environment={"PATH": "/usr/bin:/bin"},
+            deadline=10.0,
+            working_dir=bare.root,
+        )
+    )
+    (bare.root / ".venv/.made-from").write_bytes(stamp.stdout)
+    outcome = bare.call("setup-machine")
+    assert outcome.ok, outcome.stderr
+    assert b"nothing to change" in outcome.stderr
+    assert bare.changed == []
+
+
+def test_an_unknown_option_is_usage(bare: Bare) -> None:
+    outcome = bare.call("setup-machine", "--force")
+    assert outcome.exit_code == 2
+    assert outcome.stderr.startswith(b"usage: ")
+
+
+# -- bootstrap-or-refresh ------------------------------------------------------------------------
+
+
+def builder_that(bare: Bare, first: int) -> None:
+    """A builder whose plain bootstrap ends with ``first`` and whose refresh succeeds."""
+    (bare.root / ".venv/bin").mkdir(parents=True)
+    program = bare.root / ".venv/bin/builder"
+    program.write_text(f'#!/bin/sh\necho "$*"\n[ "$2" = --refresh ] || exit {first}\n')
+    program.chmod(0o755)
+
+
+@pytest.mark.parametrize("code", [0, 3, 5, 10])
+def test_pins_that_did_not_vanish_are_not_resolved_again(bare: Bare, code: int) -> None:
+    builder_that(bare, code)
+    outcome = bare.call("bootstrap-or-refresh", "--engine", "docker")
+    assert outcome.exit_code == code
+    assert outcome.stdout == b"bootstrap --engine docker\n"
+
+
+def test_vanished_pins_are_resolved_into_a_copy_and_said(bare: Bare) -> None:
+    builder_that(bare, 4)
+    outcome = bare.call("bootstrap-or-refresh", "--engine", "docker")
+    assert outcome.exit_code == 0
+    assert outcome.stdout == b"bootstrap --engine docker\nbootstrap --refresh --engine docker\n"
+    assert b"have vanished upstream" in outcome.stderr
