@@ -64,6 +64,17 @@ _TITLES = {
 }
 
 
+# What to type when a check fails and has no better word.
+_HINTS = {
+    CheckId.KEY: "builder build",
+    CheckId.SCAN: "builder scan {digest}",
+    CheckId.RESCAN: "builder scan {digest}",
+    CheckId.SUMMARY: "builder verify --attest {digest}",
+    CheckId.ARTIFACTS: "builder lock",
+    CheckId.REVOKED: "builder lock",
+}
+
+
 class Status(StrEnum):
     """NOT_PERFORMED is never counted as passed."""
 
@@ -80,6 +91,10 @@ class Check:
     status: Status
     message: str
     hint: str = ""
+
+    def next_step(self, digest: str) -> str:
+        """The hint, or what usually helps."""
+        return self.hint or _HINTS.get(self.id, "builder build").format(digest=digest)
 
     def __str__(self) -> str:
         return f"{self.id:>2} {self.status.value}: {self.id.title}: {self.message}"

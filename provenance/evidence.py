@@ -108,7 +108,9 @@ def sort_evidence(attached: Iterable[Attached], image: Digest, policy: Policy, n
 def _judge(
     bundle: UnverifiedBundle, image: Digest, policy: Policy, now: datetime, where: str
 ) -> Accepted | Rejected:
-    trusted = next((entry for entry in policy.trust if is_signed_by(bundle, entry.key)), None)
+    # The hint is anybody's word: it chooses which key is tried first, and nothing else.
+    likely = sorted(policy.trust, key=lambda entry: entry.key.hint != bundle.hint)
+    trusted = next((entry for entry in likely if is_signed_by(bundle, entry.key)), None)
     if trusted is None:
         return Rejected(
             CheckId.SIGNATURE, _claimed_type(bundle), f"{where}: not signed by a key that the policy trusts"

@@ -118,7 +118,7 @@ class VerificationReport:
         raise VerifyFailed(
             f"check {int(first.id)} ({first.id.title}) {first.status.value}: {first.message}",
             where=str(self.digest),
-            hint=first.hint or f"builder verify {self.digest}",
+            hint=first.next_step(self.digest),
             reason=first.id.name.lower(),
         )
 
