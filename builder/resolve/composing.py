@@ -115,7 +115,6 @@ def _artifact(
     parents: tuple[str, ...],
     allowed: bool,
 ) -> Artifact:
-    is_npm = source.kind is ArtifactKind.NPM
     return Artifact(
         kind=source.kind,
         name=source.name,
@@ -124,7 +123,7 @@ def _artifact(
         size=size,
         platforms=platforms,
         parents=parents,
-        bins=facts.bins if is_npm else (),
-        scripts=facts.scripts if is_npm else (),
-        scripts_run=is_npm and allowed and bool(facts.scripts),
+        bins=facts.bins,
+        scripts=facts.scripts,
+        scripts_run=allowed and bool(facts.scripts),
     )

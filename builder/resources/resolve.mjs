@@ -93,8 +93,11 @@ async function resolveOne(env, work, number, item) {
   await mkdir(folder)
   const root = { name: 'resolve', version: '0.0.0', private: true, dependencies: item.dependencies }
   await writeFile(join(folder, 'package.json'), JSON.stringify(root))
+  // npm holds what is required against the machine it runs on, whatever --os and --cpu say; --force stops that.
+  // Who asked checks the platform of every package itself.
+  const foreign = item.os !== process.platform || item.cpu !== process.arch
   await npm(env, folder, [
-    'install', '--package-lock-only', '--ignore-scripts', '--no-audit', '--no-fund', '--lockfile-version=3',
+    'install', ...(foreign ? ['--force'] : []), '--package-lock-only', '--ignore-scripts', '--no-audit', '--no-fund', '--lockfile-version=3',
     '--install-strategy=hoisted', '--omit=dev',
     `--os=${item.os}`, `--cpu=${item.cpu}`, `--libc=${item.libc}`,
   ])

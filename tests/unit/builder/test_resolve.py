@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -37,10 +38,11 @@ from images.errors import (
 from images.key import content_key
 from images.lock import Lock, Recipe, ToolImages
 from images.lockfile import lock_bytes, parse_lock
+from images.oci import MEDIA_INDEX, MEDIA_MANIFEST
 from provenance.layout import read_blob
 from provenance.layout_writing import add_manifest
 from tests.fakes.layouts import make_image
-from tests.fakes.locks import AMD64, BASE_DIGEST, BUILDER_TOML
+from tests.fakes.locks import AMD64, ARM64, BASE_DIGEST, BUILDER_TOML
 from tests.fakes.registry import FakeRegistry, integrity_of, package, tar, tarball, usual_packages
 
 RECIPE = Recipe(template=Digest.of(b"template"), renderer=1, buildkit="v0.34.2")
@@ -410,6 +412,42 @@ def test_a_tag_only_base_is_recorded_as_unpinned(bench: Bench, tmp_path: Path) -
     assert not lock.base.pinned
     assert lock.base.requested == digest
     assert parse_lock(lock_bytes(lock)) == lock
+
+
+def make_index(bench: Bench) -> tuple[Digest, dict[str, Digest]]:
+    children = {name: make_image(bench.layout, architecture=name) for name in ("amd64", "arm64")}
+    entries = [
+        {
+            "mediaType": MEDIA_MANIFEST,
+            "digest": str(digest),
+            "size": len(read_blob(bench.layout, digest)),
+            "platform": {"os": "linux", "architecture": name},
+        }
+        for name, digest in children.items()
+    ]
+    raw = json.dumps({"schemaVersion": 2, "mediaType": MEDIA_INDEX, "manifests": entries}).encode()
+    return add_manifest(bench.layout, raw, media_type=MEDIA_INDEX).digest, children
+
+
+def test_cfg_09_index_and_platform_digests_are_kept_apart(bench: Bench) -> None:
+    index, children = make_index(bench)
+    both = ('["linux/amd64"]', '["linux/arm64", "linux/amd64"]')
+    lock = bench.lock((str(bench.base), str(index)), both)
+    assert lock.base.index == lock.base.requested == index
+    assert {image.platform.architecture: image.manifest for image in lock.base.images} == children
+    assert all(image.config != image.manifest for image in lock.base.images)
+    assert content_key(lock, AMD64) != content_key(lock, ARM64)
+    native = {artifact.name: artifact.platforms for artifact in lock.artifacts}
+    assert native["@anthropic-ai/claude-code-linux-x64"] == (AMD64,)
+    assert native["@anthropic-ai/claude-code-linux-arm64"] == (ARM64,)
+    assert native["chalk"] == (AMD64, ARM64)
+    assert parse_lock(lock_bytes(lock)) == lock
+
+
+def test_cfg_09_one_platforms_child_does_not_serve_two(bench: Bench) -> None:
+    _, children = make_index(bench)
+    both = ('["linux/amd64"]', '["linux/arm64", "linux/amd64"]')
+    assert refused(bench, (str(bench.base), str(children["arm64"])), both).code is ExitCode.PIN
 
 
 def test_a_base_that_is_not_there_or_for_another_platform(bench: Bench) -> None:
