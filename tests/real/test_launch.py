@@ -1,0 +1,371 @@
+"""Real launches of a small proved image: what runs, what is refused, and that nothing is ever left."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from backend.admission import AdmittedImage, admit
+from backend.containers import ContainerPlan, Limits, Purpose
+from backend.detect import detect
+from backend.engines.protocol import Engine
+from backend.journal import Boundary, Journal
+from backend.launch import Controller, Output, launch
+from backend.ownership import LABEL_STATE, Owner, hold_lease
+from backend.plan import LaunchRequest
+from backend.probe import HostProbe, probe_host
+from backend.records import LaunchEnding, LaunchRecord
+from backend.recovery import recover
+from builder.base_check import read_base
+from builder.bootstrap import Bootstrapped
+from builder.state import State
+from images.errors import Interrupted, LaunchReason, LaunchRefused
+from images.lockfile import lock_digest
+from provenance.layout import open_image
+from provenance.layout_writing import import_image, init_layout
+from provenance.policy import Policy, load_policy
+from provenance.scan.accept import accept
+from tests.fakes.evidence import key
+from tests.fakes.launchable import launchable_on, scripted_launchers
+from tests.fakes.locks import AMD64
+from tests.fakes.policies import LAUNCHER_ID, policy_for
+from tests.fakes.proved import NAME, World, lock_on, report_on
+
+pytestmark = pytest.mark.real
+
+LIMITS = Limits(cpus=1.5, memory=256 * 1024 * 1024, pids=300)
+
+
+@dataclass
+class Ground:
+    """A proved image, an engine that was probed, and a state root of this test's own."""
+
+    engine: Engine
+    probe: HostProbe
+    world: World
+    admitted: AdmittedImage
+    root: Path
+    state_id: str
+    count: int = 0
+
+    @contextmanager
+    def control(self, engine: Engine | None = None) -> Iterator[Controller]:
+        leases = self.root / "leases"
+        with (
+            hold_lease(leases, self.state_id) as owner,
+            Journal.open(self.root / "journal.sqlite", self.state_id) as journal,
+        ):
+            yield self.controller(engine or self.engine, journal, owner)
+
+    def controller(self, engine: Engine, journal: Journal, owner: Owner) -> Controller:
+        staging = self.root / "staging"
+        staging.mkdir(exist_ok=True)
+        return Controller(
+            engine=engine,
+            journal=journal,
+            owner=owner,
+            signer=key("launcher"),
+            launcher_id=LAUNCHER_ID,
+            version="test",
+            staging=staging,
+            now=lambda: datetime.now(UTC),
+        )
+
+    def request(self, *command: str, **changes: Any) -> LaunchRequest:
+        self.count += 1
+        given: dict[str, Any] = {
+            "run_id": f"real-{self.count}",
+            "scope": "test",
+            "limits": LIMITS,
+            "deadline": 60.0,
+            "command": command,
+        }
+        return LaunchRequest(**(given | changes))
+
+    def run(self, request: LaunchRequest, output: Output | None = None) -> LaunchRecord:
+        with self.control() as controller:
+            return launch(controller, self.admitted, request, output)
+
+    def shell(self, script: str, **changes: Any) -> tuple[LaunchRecord, str]:
+        said = bytearray()
+        record = self.run(
+            self.request("sh", "-c", script, **changes), Output(on_stdout=said.extend, on_stderr=said.extend)
+        )
+        return record, said.decode()
+
+    def left(self) -> tuple[str, ...]:
+        return self.engine.list_labelled(LABEL_STATE, self.state_id)
+
+
+@pytest.fixture(scope="module")
+def world(kept_state: State, bootstrapped: Bootstrapped, tmp_path_factory: pytest.TempPathFactory) -> World:
+    root = tmp_path_factory.mktemp("world")
+    layout = root / "layout"
+    init_layout(layout)
+    base = import_image(kept_state.layout, bootstrapped.base, layout)
+    lock = lock_on(base)
+    launchers = scripted_launchers({agent.name: agent.version for agent in lock.agents})
+    image = launchable_on(base, launchers, init=read_base(base).init)
+    policy = policy_for(root / "config", base=base.digest, expect={NAME: lock_digest(lock)})
+    made = World(root, layout, image, base, lock, policy)
+    made.prove()
+    return made
+
+
+@pytest.fixture(scope="module")
+def ground(world: World, engine: Engine, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ground]:
+    root, state_id = tmp_path_factory.mktemp("state"), os.urandom(16).hex()
+    labels = Owner(state_id, "0" * 32).labels(Purpose.PROBE)
+    init = read_base(world.base).init
+    probe = probe_host(engine, world.base, init=init, staging=tmp_path_factory.mktemp("load"), labels=labels)
+    world = dataclasses.replace(world, policy=fitting_policy(world.policy, probe))
+    assert world.attest().passed
+    verified = world.admit().require()
+    admitted = admit(verified, world.policy, probe, facts=engine.facts(), platform=AMD64)
+    made = Ground(engine, probe, world, admitted, root, state_id)
+    yield made
+    assert made.left() == ()
+    loaded = engine.find_image(world.image)
+    if loaded is not None:
+        engine.remove_image(loaded)
+
+
+def fitting_policy(policy: Policy, probe: HostProbe) -> Policy:
+    """Required where the engine is rootless; what this host cannot enforce is accepted by name."""
+    text = policy.path.read_text()
+    if not probe.facts.rootless:
+        text = text.replace('mode = "required"', 'mode = "development"')
+    if not probe.limits_enforced:
+        text = text.replace(
+            "schema = 1\n", 'schema = 1\naccept = [{ what = "limits-not-enforced", why = "test host" }]\n', 1
+        )
+    policy.path.write_text(text)
+    return load_policy(policy.path)
+
+
+def test_a_command_runs_hardened_and_is_recorded(ground: Ground) -> None:
+    record, said = ground.shell("id -u; id -g; echo $HOME; pwd; cat /proc/1/comm; exit 7")
+    assert said.split()[:4] == ["1000", "1000", "/home/agent", "/workspace"]
+    assert said.split()[4] in ("catatonit", "tini", "dumb-init")
+    assert record.exit_code == 7
+    assert record.observed.ending is LaunchEnding.COMPLETED
+    inside = record.observed.inside
+    assert inside is not None
+    if ground.probe.limits_enforced:
+        assert (inside.limits.memory, inside.limits.pids) == (LIMITS.memory, LIMITS.pids)
+    assert record.statement.is_only_about(ground.world.image.digest)
+    assert ground.left() == ()
+
+
+def test_an_agent_by_name(ground: Ground) -> None:
+    said = bytearray()
+    ground.run(ground.request(agent="pi", arguments=("--print", "two words")), Output(on_stdout=said.extend))
+    assert said == b"pi was given: --print two words\n"
+
+
+@pytest.mark.parametrize("code", [0, 1, 125, 126, 127, 137, 255])
+def test_every_exit_code_is_the_commands_own(ground: Ground, code: int) -> None:
+    record, _ = ground.shell(f"exit {code}")
+    assert record.exit_code == code
+
+
+def test_bytes_arrive_whole_and_in_order(ground: Ground) -> None:
+    out, err = bytearray(), bytearray()
+    script = "head -c 1000000 /dev/zero | tr '\\0' e >&2; head -c 20000000 /dev/zero | tr '\\0' x"
+    script += "; printf '\\377end'"
+    record = ground.run(
+        ground.request("sh", "-c", script), Output(on_stdout=out.extend, on_stderr=err.extend)
+    )
+    assert bytes(out) == b"x" * 20_000_000 + b"\xffend"
+    assert bytes(err) == b"e" * 1_000_000
+    assert record.observed.stdout_bytes == 20_000_004
+
+
+def test_a_missing_program_is_refused_before_it_runs(ground: Ground) -> None:
+    with pytest.raises(LaunchRefused) as caught:
+        ground.run(ground.request("no-such-tool"))
+    assert caught.value.reason == LaunchReason.COMMAND_MISSING
+    assert ground.left() == ()
+
+
+def test_what_the_agent_finds_inside(ground: Ground) -> None:
+    script = """
+    for item in /var/run/docker.sock /run/docker.sock /run/podman /run/user /root/.ssh /home/agent/.ssh; do
+        [ -e "$item" ] && echo "found $item"
+    done
+    for item in / /etc /opt /usr/bin /source /var/tmp /run; do
+        (: >"$item/x") 2>/dev/null && echo "wrote to $item"
+    done
+    for item in "$HOME" /tmp /workspace; do : >"$item/x" || echo "cannot write to $item"; done
+    env | cut -d= -f1 | sort | tr '\\n' ' '
+    (echo 1 >/proc/sys/kernel/printk) 2>/dev/null && echo sysctl
+    (echo c >/proc/sysrq-trigger) 2>/dev/null && echo sysrq
+    kill -STOP 1 2>/dev/null && echo stopped
+    (exec 9<>/proc/1/fd/0) 2>/dev/null && echo held
+    true
+    """
+    record, said = ground.shell(script)
+    assert record.exit_code == 0
+    names = set(said.split())
+    assert names - {"container"} == {"HOME", "HOSTNAME", "LANG", "LOGNAME", "PATH", "PWD", "TERM", "USER"}
+
+
+def test_a_deadline_ends_the_work_itself(ground: Ground) -> None:
+    script = """
+    trap '' HUP INT TERM
+    (trap '' HUP TERM; while :; do date >>/workspace/log; sleep 0.1; done) &
+    command -v setsid >/dev/null && setsid sh -c "trap '' TERM; sleep 60" &
+    echo started
+    sleep 60
+    """
+    began = time.monotonic()
+    record, said = ground.shell(script, deadline=2.0)
+    assert "started" in said
+    assert record.observed.ending is LaunchEnding.TIMED_OUT
+    assert record.exit_code is None
+    assert time.monotonic() - began < 20
+    assert ground.left() == ()
+
+
+def test_an_interruption_leaves_nothing(ground: Ground) -> None:
+    def interrupt(_: bytes) -> None:
+        raise Interrupted("Ctrl-C")
+
+    request = ground.request("sh", "-c", "echo now; sleep 60")
+    with pytest.raises(Interrupted), ground.control() as controller:
+        launch(controller, ground.admitted, request, Output(on_stdout=interrupt))
+    assert ground.left() == ()
+    with Journal.open(ground.root / "journal.sqlite", ground.state_id) as journal:
+        assert journal.passed(f"{request.run_id}.1")[-2:] == (Boundary.REMOVED, Boundary.RECORDED)
+
+
+def test_out_of_memory_is_seen(ground: Ground) -> None:
+    if not ground.probe.limits_enforced:
+        with_no_limit, _ = ground.shell("exit 1")
+        assert with_no_limit.observed.out_of_memory is None
+        return
+    record, _ = ground.shell("x=aaaaaaaaaaaaaaaa; while :; do x=$x$x; done")
+    assert record.exit_code == 137
+    assert record.observed.out_of_memory is True
+
+
+def test_orphans_are_reaped_by_pid_1(ground: Ground) -> None:
+    script = """
+    i=0; while [ $i -lt 100 ]; do (true & ) ; i=$((i+1)); done
+    sleep 1
+    for item in /proc/[0-9]*/status; do
+        while read -r name value _; do
+            [ "$name" = State: ] && [ "$value" = Z ] && echo zombie
+        done <"$item"
+    done 2>/dev/null
+    true
+    """
+    _, said = ground.shell(script)
+    assert "zombie" not in said
+
+
+class Tampering:
+    """The engine, with one plan changed on its way in: what a broken or lying engine does."""
+
+    def __init__(self, engine: Engine, change: dict[str, Any]) -> None:
+        self._engine = engine
+        self._change = change
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._engine, name)
+
+    def create(self, plan: ContainerPlan) -> str:
+        return self._engine.create(dataclasses.replace(plan, **self._change))
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"environment": (("EXTRA", "1"),)}, LaunchReason.READ_BACK),
+        ({"user": (1000, 1000)}, LaunchReason.READ_BACK),
+        ({"tmpfs": ()}, LaunchReason.READ_BACK),
+        ({"extra_groups": (4,)}, LaunchReason.READ_BACK),
+        ({"arguments": ("sleep", "60")}, LaunchReason.READ_BACK),
+    ],
+)
+def test_a_container_that_is_not_as_planned_never_starts(
+    ground: Ground, change: dict[str, Any], reason: LaunchReason
+) -> None:
+    engine: Any = Tampering(ground.engine, change)
+    with ground.control(engine) as controller, pytest.raises(LaunchRefused) as caught:
+        launch(controller, ground.admitted, ground.request("true"))
+    assert caught.value.reason == reason
+    assert ground.left() == ()
+
+
+def test_another_image_under_the_verified_one_never_starts(ground: Ground, tmp_path: Path) -> None:
+    other = ground.engine.load(ground.world.base, tmp_path)
+    engine: Any = Tampering(ground.engine, {"image": other, "entrypoint": ("/usr/bin/catatonit",)})
+    with ground.control(engine) as controller, pytest.raises(LaunchRefused) as caught:
+        launch(controller, ground.admitted, ground.request("true"))
+    assert caught.value.reason == LaunchReason.IMAGE_ID
+    assert ground.left() == ()
+
+
+def test_after_sigkill_the_container_is_gone_and_one_recovery_is_enough(ground: Ground) -> None:
+    request = ground.request("sh", "-c", "trap '' TERM HUP; echo started; sleep 300")
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            with ground.control() as controller:
+                launch(
+                    controller,
+                    ground.admitted,
+                    request,
+                    Output(on_stdout=lambda chunk: void(os.write(writer, chunk))),
+                )
+        finally:
+            os._exit(1)
+    os.close(writer)
+    assert os.read(reader, 100) == b"started\n"
+    os.close(reader)
+    (container,) = ground.left()
+    began = time.monotonic()
+    os.kill(child, signal.SIGKILL)
+    while (found := ground.engine.inspect(container)) is not None and found.running:
+        assert time.monotonic() - began < 5, "the container outlives its controller"
+        time.sleep(0.02)
+    os.waitpid(child, 0)
+    with Journal.open(ground.root / "journal.sqlite", ground.state_id) as journal:
+        again = [
+            recover(
+                ground.engine, journal, ground.root / "leases", ground.state_id, lambda: datetime.now(UTC)
+            )
+            for _ in range(2)
+        ]
+        assert [one.container_id for one in again[0].remove] == [container]
+        assert again[0].close == (f"{request.run_id}.1",)
+        assert again[1].nothing
+        assert journal.passed(f"{request.run_id}.1")[-2:] == (Boundary.COMMANDED, Boundary.RECOVERED)
+    assert ground.left() == ()
+
+
+def void(_: int) -> None:
+    """What a callback gives back."""
+
+
+def test_detection_under_the_same_hardening(ground: Ground, tmp_path: Path) -> None:
+    image = open_image(ground.world.layout, ground.world.image.digest)
+    pins = [(agent.name, agent.version) for agent in ground.world.lock.agents]
+    with hold_lease(ground.root / "leases", ground.state_id) as owner:
+        found = detect(ground.engine, accept(report_on(image), image), pins, owner=owner, staging=tmp_path)
+    assert [(one.name, one.reported) for one in found.agents] == [(n.value, v) for n, v in pins]
+    assert "uid 0: refused" in found.root_behaviour[0]
+    assert "uid 1000: accepted" in found.root_behaviour[1]
+    assert ground.left() == ()
