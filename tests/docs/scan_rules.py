@@ -1,0 +1,132 @@
+"""Write docs/reference/scan-rules.md from the tables: python -m tests.docs.scan_rules."""
+
+from __future__ import annotations
+
+import json
+from importlib import resources
+from pathlib import Path
+
+from images.credential_places import PATH_RULES, SECRET_NAMES, Look
+from images.credentials import RULESET_VERSION, SHAPES, Confirm
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "scan-rules.md"
+
+HEAD = f"""# Scan rules
+
+Ruleset {RULESET_VERSION}. This page is written from the tables in `images/credentials.py`,
+`images/credential_places.py` and `provenance/scan/allowlist.json` by `python -m tests.docs.scan_rules`; a
+test holds them equal. A report names the ruleset by this number and by a digest over all of these tables.
+
+What is read: every byte of every layer's tar (file contents, names, link targets, extended attributes,
+replaced and removed files, what follows the end of the archive), the configuration with its history,
+environment and labels, the manifest with its annotations, and the attestations and bundles given with it.
+One byte not read makes the result *incomplete*, which is not clean. Archives inside of layers are scanned
+as the bytes they are, listed as *not opened*, and not unpacked yet.
+
+A clean result says: *no match under this ruleset*. It does not say that there is no secret.
+"""
+
+CONFIRMED = {
+    Confirm.LETTERS: "prefix and alphabet; not a filler such as `EXAMPLE`",
+    Confirm.CRC32: "the check sum in the last six letters holds",
+    Confirm.JWT: "header and payload are JSON objects, the header names an algorithm",
+    Confirm.PEM: "the base64 holds a private key's ASN.1, OpenSSH's or PGP's format, or is encrypted",
+    Confirm.DER: "the bytes around are a private key's ASN.1",
+}
+
+LOOKED = {
+    Look.PRESENT: "that it is there and not empty",
+    Look.JSON_TOKENS: "a literal under",
+    Look.JSON_NAMES: "names and URLs in JSON",
+    Look.TEXT_NAMES: "names and URLs in text",
+    Look.USERINFO: "a password in an URL",
+    Look.NPMRC: "a literal `_authToken`, `_auth`, `_password`",
+    Look.NETRC: "a password",
+    Look.INI: "a literal under",
+    Look.GIT_CONFIG: "a password in an URL, `extraheader`, a token",
+    Look.KEY_STORE: "PKCS#12, JKS or KeePass by content",
+}
+
+
+def page() -> str:
+    """The whole page."""
+    return "\n".join([HEAD, *_shapes(), *_paths(), *_names(), *_allowed(), ""])
+
+
+def _shapes() -> list[str]:
+    rows = [
+        "## Shapes",
+        "",
+        "Searched plain, in UTF-16 and, where the prefix is long enough, in base64 at all three",
+        "alignments. Nothing is asked of what follows.",
+        "",
+        "| rule | starts with | confirmed by |",
+        "| --- | --- | --- |",
+    ]
+    for shape in SHAPES:
+        if shape.confirm is Confirm.DER:
+            starts = "an algorithm identifier or the head of a modulus"
+        else:
+            shown = [f"`{prefix.decode().strip()}`" for prefix in shape.prefixes[:6]]
+            starts = " ".join(shown) + (" …" if len(shape.prefixes) > 6 else "")
+        rows.append(f"| `{shape.id}` | {starts} | {CONFIRMED[shape.confirm]} |")
+    return [*rows, ""]
+
+
+def _paths() -> list[str]:
+    rows = [
+        "## Paths",
+        "",
+        "In any layer and below any home. An empty file is a mount point, and harmless.",
+        "",
+        "| rule | paths | looked for |",
+        "| --- | --- | --- |",
+    ]
+    for rule in PATH_RULES:
+        globs = " ".join(f"`{glob}`" for glob in rule.globs)
+        keys = " " + ", ".join(f"`{key}`" for key in rule.keys) if rule.keys else ""
+        rows.append(f"| `{rule.id}` | {globs} | {LOOKED[rule.look]}{keys} |")
+    return [*rows, ""]
+
+
+def _names() -> list[str]:
+    names = " ".join(f"`{name}`" for name in sorted(SECRET_NAMES))
+    return [
+        "## Names",
+        "",
+        "Rule `name`, in the environment, build arguments, history, labels, annotations, attestations and",
+        "the files above: a literal of four characters or more under one of",
+        "",
+        names,
+        "",
+        "or of eight or more under any name with a word such as `TOKEN`, `SECRET`, `PASSWORD`, `API_KEY`.",
+        "A reference (`${X}`), a path, a switch or a filler is none, nor is `GPG_KEY`, `SSH_AUTH_SOCK`,",
+        "`*_SHA256`, `*_VERSION`, `*_MAX_OUTPUT_TOKENS`, `*_FILE`. Rules `url-userinfo` and",
+        "`authorization-header`: a password in an URL, a literal in an Authorization header, in the same",
+        "places.",
+        "",
+    ]
+
+
+def _allowed() -> list[str]:
+    document = json.loads(resources.files("provenance.scan").joinpath("allowlist.json").read_text())
+    rows = [
+        "## The allow-list",
+        "",
+        "An entry is bound to the SHA-256 of the exact bytes (of a key: of its DER), or to package, version,",
+        "path and rule together, where a lock says which package lies there. None is bound to a path alone.",
+        "What an entry clears stays in the report as *cleared*.",
+        "",
+        "| entry | rule | bound to | why it is harmless |",
+        "| --- | --- | --- | --- |",
+    ]
+    for entry in document["values"]:
+        rows.append(f"| `{entry['id']}` | `{entry['rule']}` | `{entry['sha256'][:16]}…` | {entry['why']} |")
+    for entry in document["places"]:
+        bound = f"{entry['package']} {entry['version']} `{entry['path']}`"
+        rows.append(f"| `{entry['id']}` | `{entry['rule']}` | {bound} | {entry['why']} |")
+    return rows
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page())
