@@ -238,9 +238,9 @@ HARMLESS_NAMES: Final = re.compile(
 
 # Values that stand for a credential and are none: references, paths, commands, switches, fillers.
 HARMLESS_VALUES: Final = re.compile(
-    r"\s*|\$.*|%[A-Za-z_]+%|\{\{.*\}\}|\{(?:env|file):[^}]*\}|<[^>]*>|\[[^\]]*\]|\*+|[xX]{3,}.*|\.{3,}|"
+    r"\s*|\$\w+|\$[{(].*|%[A-Za-z_]+%|\{\{.*\}\}|\{(?:env|file):[^}]*\}|<[^>]*>|\[[^\]]*\]|\*+|[xX]{3,}.*|\.{3,}|"
     r"(?:file:)?(?:/|\./|\.\./|~/)[^\s:]*|"
-    r"true|false|yes|no|none|null|undefined|[0-9]{1,7}|"
+    r"true|false|yes|no|none|null|undefined|[0-9]{1,3}|"
     r"(?i:your[-_ ].*|.*(?:change[-_]?me|placeholder|redacted|example|dummy|replace[-_]?(?:me|with)).*)",
     re.DOTALL,
 )

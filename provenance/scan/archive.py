@@ -11,7 +11,7 @@ from typing import BinaryIO, Final, Protocol, cast
 
 from images.errors import UsageError, VerifyFailed
 from provenance.scan.sniff import SNIFF_BYTES, is_tar
-from provenance.scan.tarwalk import Member, MemberKind, TarWalker, Unreadable
+from provenance.scan.tarwalk import Member, MemberKind, TarWalker, Unreadable, link_target
 
 MAX_FILES: Final = 100_000
 _CHUNK: Final = 1 << 20
@@ -104,7 +104,7 @@ class TarBlobs:
                 return self._members[name]
             if name not in self._links:
                 break
-            name = os.path.normpath(f"{name.rpartition('/')[0]}/{self._links[name]}").lstrip("/")
+            name = self._links[name]
         raise VerifyFailed("not in the archive", where=name)
 
     def _on_member(self, member: Member) -> bool:
@@ -115,7 +115,7 @@ class TarBlobs:
         if member.kind is MemberKind.FILE:
             self._members[member.name] = member
         elif member.kind in (MemberKind.HARD_LINK, MemberKind.SYMLINK):
-            self._links[member.name] = member.link
+            self._links[member.name] = link_target(member)
         return False
 
 

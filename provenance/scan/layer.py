@@ -18,7 +18,7 @@ from provenance.scan.lookinside import MAX_LOOK_INSIDE, look_inside
 from provenance.scan.places import PathTable
 from provenance.scan.report import BlobCoverage, NestedMember, Place, PlaceKind
 from provenance.scan.sniff import SNIFF_BYTES, nested_format
-from provenance.scan.tarwalk import Member, MemberKind, TarWalker, Unreadable
+from provenance.scan.tarwalk import Member, MemberKind, TarWalker, Unreadable, link_target
 
 BLOCK_BYTES: Final = 4 << 20
 MAX_CANDIDATES: Final = 1_000_000  # of one layer: more is an attack on the scanner, or no image of ours
@@ -26,11 +26,15 @@ MAX_CANDIDATES: Final = 1_000_000  # of one layer: more is an attack on the scan
 
 @dataclass(frozen=True, slots=True)
 class LinkedPath:
-    """A hard link at a path of the table: what it points to must be looked at under the link's rules."""
+    """A link at a path of the table: what it points to must be looked at under the link's rules.
+
+    A hard link's target must be found; a symbolic one may lead out of the image, to a mount.
+    """
 
     target: str
     path: str
     rules: tuple[PathRule, ...]
+    kind: MemberKind
 
 
 @dataclass(slots=True)
@@ -146,12 +150,12 @@ class LayerPass:
 
     def _on_member(self, member: Member) -> bool:
         self._members.append(member)
-        if member.kind not in (MemberKind.FILE, MemberKind.HARD_LINK):
+        if member.kind is MemberKind.OTHER:
             return False
         rules = self._table.rules_for(member.name)
-        if member.kind is MemberKind.HARD_LINK:
+        if member.kind is not MemberKind.FILE:
             if rules:
-                self.linked.append(LinkedPath(member.link, member.name, rules))
+                self.linked.append(LinkedPath(link_target(member), member.name, rules, member.kind))
             return False
         self._reading = _Reading(rules)
         return True

@@ -69,7 +69,7 @@ def _scan_document(document: DocumentSource, engine: Engine, collector: Collecto
 
 
 def _look_at_links(layers: tuple[LayerSource, ...], linked: list[LinkedPath], collector: Collector) -> None:
-    """A hard link at a path of the table: read its target, in whichever layer, under the link's rules."""
+    """A link at a path of the table: read its target, in whichever layer, under the link's rules."""
     targets: dict[str, list[LinkedPath]] = {}
     for link in linked:
         targets.setdefault(link.target, []).append(link)
@@ -81,8 +81,9 @@ def _look_at_links(layers: tuple[LayerSource, ...], linked: list[LinkedPath], co
             for link in targets[member.name]:
                 apply_rules(link.rules, content, digest, link.path, collector)
     for target in sorted(targets.keys() - read):
-        paths = ", ".join(link.path for link in targets[target][:3])
-        collector.incomplete(f"{paths}: a hard link to {target}, which no layer holds as a file")
+        for link in targets[target]:
+            if link.kind is MemberKind.HARD_LINK:
+                collector.incomplete(f"{link.path}: a hard link to {target}, which no layer holds as a file")
 
 
 def _contents(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
@@ -11,6 +12,7 @@ BLOCK: Final = 512
 MAX_EXTENDED: Final = 1 << 20  # a PAX record or a long name
 MAX_MEMBERS: Final = 4_000_000
 _ZEROS: Final = bytes(BLOCK)
+_ORNAMENT: Final = re.compile(r"^/|/$|(?:^|/)\.{0,2}(?:/|$)")
 _NO_CONTENT: Final = frozenset(b"123456")  # links, devices, directories, pipes
 
 
@@ -25,7 +27,7 @@ class MemberKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """One member: ``name`` without ``./`` and slashes around; ``start`` is its content's stream offset."""
+    """One member. ``name`` is as :func:`clean_name` gives it, ``link`` as written, ``start`` its content's."""
 
     name: str
     link: str
@@ -156,7 +158,7 @@ class TarWalker:
         link = extended.link if extended.link is not None else _field(header[157:257])
         member = Member(
             clean_name(name.decode("utf-8", "surrogateescape")),
-            clean_name(link.decode("utf-8", "surrogateescape")),
+            link.decode("utf-8", "surrogateescape"),
             _KINDS.get(kind, MemberKind.FILE if size or kind in b"\x0007" else MemberKind.OTHER),
             here,
             content,
@@ -201,9 +203,9 @@ class TarWalker:
             return
         self._extension = None
         if kind == ord("L"):
-            self._extended.name = bytes(data).rstrip(b"\0")
+            self._name_once("name", bytes(data).rstrip(b"\0"), start)
         elif kind == ord("K"):
-            self._extended.link = bytes(data).rstrip(b"\0")
+            self._name_once("link", bytes(data).rstrip(b"\0"), start)
         else:
             self._records(bytes(data), kind == ord("g"), start)
 
@@ -229,29 +231,44 @@ class TarWalker:
                 f"a sparse member or a global {key[:40]!r} at offset {start}: readers differ on it"
             )
         if key == b"path":
-            self._extended.name = value
+            self._name_once("name", value, start)
         elif key == b"linkpath":
-            self._extended.link = value
+            self._name_once("link", value, start)
         elif not value.isdigit() or len(value) > 18:
             raise Unreadable(f"a PAX size that is no number at offset {start}")
         else:
             self._extended.size = int(value)
+
+    def _name_once(self, which: str, value: bytes, start: int) -> None:
+        """Readers differ on which of two extended names counts, and on what follows a NUL."""
+        if b"\0" in value or getattr(self._extended, which) not in (None, value):
+            raise Unreadable(
+                f"two names for one member, or a NUL in one, at offset {start}: readers differ on it"
+            )
+        setattr(self._extended, which, value)
 
 
 _KINDS: Final = {ord("1"): MemberKind.HARD_LINK, ord("2"): MemberKind.SYMLINK, ord("5"): MemberKind.OTHER}
 
 
 def clean_name(name: str) -> str:
-    """``./a//b/`` as ``a/b``; a name with ``..`` keeps it, since no extractor follows it."""
-    if (
-        name.startswith(("./", "/"))
-        or "//" in name
-        or "/./" in name
-        or name.endswith(("/", "/."))
-        or name == "."
-    ):
-        return "/".join(part for part in name.split("/") if part not in ("", "."))
-    return name
+    """``./a//x/../b/`` as ``a/b``, the way that extractors join it below their root."""
+    if not _ORNAMENT.search(name):
+        return name
+    parts: list[str] = []
+    for part in name.split("/"):
+        if part == "..":
+            del parts[-1:]
+        elif part not in ("", "."):
+            parts.append(part)
+    return "/".join(parts)
+
+
+def link_target(member: Member) -> str:
+    """Where a link leads: a hard link from the root, a symbolic one from its directory unless absolute."""
+    if member.kind is MemberKind.SYMLINK and not member.link.startswith("/"):
+        return clean_name(f"{member.name.rpartition('/')[0]}/{member.link}")
+    return clean_name(member.link)
 
 
 def _padded(size: int) -> int:

@@ -216,6 +216,22 @@ def test_a_hard_link_at_a_known_path_is_looked_into_in_whatever_layer(
     assert kinds(report) == {("path-netrc", PlaceKind.MEMBER_PATH, "root/.netrc")}
 
 
+@pytest.mark.parametrize("link", ["/etc/data", "../etc/data", "../root/../etc/data"])
+def test_a_symbolic_link_at_a_known_path_is_followed_inside_of_the_image(
+    scan_files: ScanFiles, link: str
+) -> None:
+    report = scan_files(
+        Entry("root/.netrc", kind=tarfile.SYMTYPE, link=link),
+        Entry("etc/data", b"machine example.com login me password hunter2hunter2\n"),
+    )
+    assert kinds(report) == {("path-netrc", PlaceKind.MEMBER_PATH, "root/.netrc")}
+
+
+def test_a_path_is_known_however_it_is_written(scan_files: ScanFiles) -> None:
+    report = scan_files(Entry("./root/x/..//.netrc", b"machine a login me password hunter2hunter2\n"))
+    assert kinds(report) == {("path-netrc", PlaceKind.MEMBER_PATH, "root/.netrc")}
+
+
 def test_a_hard_link_to_nothing_is_incomplete(scan_files: ScanFiles) -> None:
     report = scan_files(Entry("root/.netrc", kind=tarfile.LNKTYPE, link="etc/gone"))
     assert report.verdict is Verdict.INCOMPLETE

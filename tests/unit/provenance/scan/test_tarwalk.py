@@ -113,6 +113,16 @@ END = bytes(1024)
         ([sealed(header(size=9, kind=b"g")), b"9 path=a\n".ljust(512, b"\0"), END], "readers differ"),
         ([sealed(header(size=9, kind=b"x")), b"9 size=x\n".ljust(512, b"\0"), END], "no number"),
         ([sealed(header(size=9, kind=b"x")), b"9 path=a\n".ljust(512, b"\0"), END], "without its member"),
+        (
+            [
+                sealed(header(size=18, kind=b"x")),
+                b"9 path=a\n9 path=b\n".ljust(512, b"\0"),
+                bytes(header()),
+                END,
+            ],
+            "two names",
+        ),
+        ([sealed(header(size=9, kind=b"x")), b"9 path=\0\n".ljust(512, b"\0"), bytes(header()), END], "NUL"),
         ([sealed(header(size=20, kind=b"x")), b"20 GNU.sparse.map=0\n".ljust(512, b"\0"), END], "sparse"),
     ],
 )
@@ -145,7 +155,15 @@ def test_any_bytes_end_in_members_or_in_an_admission(data: bytes, size: int) -> 
 
 @pytest.mark.parametrize(
     ("name", "expected"),
-    [("./a/b", "a/b"), ("/a//b/", "a/b"), ("a/./b", "a/b"), ("../a", "../a"), ("./", "")],
+    [
+        ("./a/b", "a/b"),
+        ("/a//b/", "a/b"),
+        ("a/./b", "a/b"),
+        ("../a", "a"),
+        ("a/x/../b", "a/b"),
+        ("a/..", ""),
+        ("./", ""),
+    ],
 )
 def test_names_are_compared_without_ornament(name: str, expected: str) -> None:
     assert clean_name(name) == expected
