@@ -16,6 +16,8 @@ from images.errors import HostError
 
 COPY_SECONDS: Final = 900.0
 GONE_SECONDS: Final = 30.0
+# A build container's state is some 60,000 files: over a minute on a busy disk (seen).
+REMOVE_SECONDS: Final = 600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +75,14 @@ class ContainerCalls:
         """Force-remove with anonymous volumes. Somebody else removing it at the same time is success too."""
         until = time.monotonic() + GONE_SECONDS
         while True:
-            outcome = self.client.ask("container", "rm", "--force", "--volumes", container_id(container))
+            outcome = self.client.ask(
+                "container",
+                "rm",
+                "--force",
+                "--volumes",
+                container_id(container),
+                seconds=REMOVE_SECONDS,
+            )
             if not self.listed(f"id={container}"):
                 return
             if time.monotonic() > until:
