@@ -27,7 +27,7 @@ class MemberKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """One member. ``name`` is as :func:`clean_name` gives it, ``link`` as written, ``start`` its content's."""
+    """One member: ``name`` as :func:`clean_name` gives it, ``link`` as written, ``start`` its content's."""
 
     name: str
     link: str
