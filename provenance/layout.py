@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import os
 import stat
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from enum import Enum
 from pathlib import Path
 from typing import BinaryIO, Final, cast
 
@@ -39,6 +41,18 @@ IMAGE_LAYER_TYPES: Final = LAYER_TYPES | {DOCKER_LAYER_GZIP}
 LAYOUT_VERSION: Final = "1.0.0"
 
 
+class Rehash(Enum):
+    """How much of each layer is hashed. BYTES proves that these are the bytes of the digest.
+
+    TARS decompresses them too, and proves that the diff ids are right and that nothing lies outside of a tar:
+    once for an image from elsewhere. What a digest names never changes, so afterwards, and for what a trusted
+    builder signed, BYTES says as much in a tenth of the time.
+    """
+
+    TARS = "bytes and tars"
+    BYTES = "bytes"
+
+
 @dataclass(frozen=True, slots=True)
 class Stamp:
     """What the kernel says of a blob's file: while it says the same, the bytes that were hashed are there.
@@ -57,9 +71,10 @@ def open_image(
     digest: Digest,
     platform: Platform | None = None,
     *,
+    rehash: Rehash = Rehash.TARS,
     known: Mapping[Digest, Stamp] | None = None,
 ) -> OciImage:
-    """Re-hash manifest, configuration and every layer (stored bytes and tar) of an image in ``layout``.
+    """Re-hash manifest, configuration and every layer of an image in ``layout``.
 
     ``digest`` is a platform manifest's, or an index's: then the platform's manifest is followed by hash
     (``platform`` may be left out when the index holds one image only). ``known``: stamps of layers that this
@@ -68,7 +83,11 @@ def open_image(
     image = _open_described(layout, digest, platform)
     for number, layer in enumerate(image.manifest.layers):
         with open_blob(layout, layer) as file:
-            if known is None or known.get(layer.digest) != _stamp(file):
+            if known is not None and known.get(layer.digest) == _stamp(file):
+                continue
+            if rehash is Rehash.BYTES:
+                _check_bytes(file, layer)
+            else:
                 for _ in _chunks(image, number, file):
                     pass
     return image
@@ -130,7 +149,7 @@ def list_images(layout: Path) -> tuple[Descriptor, ...]:
     return tuple(found)
 
 
-def open_blob(layout: Path, blob: Descriptor | Digest) -> BinaryIO:
+def open_blob(layout: Path, blob: Descriptor | Digest) -> io.BufferedReader:
     """A blob's file, of the descriptor's size, not hashed yet. Raises VerifyFailed."""
     digest = blob.digest if isinstance(blob, Descriptor) else blob
     path = blob_path(layout, digest)
@@ -224,6 +243,11 @@ def _chunks(image: OciImage, number: int, file: BinaryIO) -> Iterator[bytes]:
     return layer_chunks(file, layer, image.settings.diff_ids[number], f"layer {layer.digest}")
 
 
+def _check_bytes(file: io.BufferedReader, layer: Descriptor) -> None:
+    if hashlib.file_digest(file, "sha256").hexdigest() != layer.digest.hex:
+        raise VerifyFailed("the layer's bytes are not those of its digest", where=f"layer {layer.digest}")
+
+
 def _stamp(file: BinaryIO) -> Stamp:
     status = os.fstat(file.fileno())
     return Stamp(status.st_size, status.st_dev, status.st_ino, status.st_ctime_ns)
@@ -237,7 +261,7 @@ def _read_file(path: Path, limit: int) -> bytes:
     return data
 
 
-def _open_regular(path: Path) -> BinaryIO:
+def _open_regular(path: Path) -> io.BufferedReader:
     """A regular file, never through a link and never waiting for a pipe's other end."""
     flags = (
         os.O_RDONLY

@@ -17,7 +17,7 @@ from provenance import assertions
 from provenance.checks import Check, CheckId, Status, failed, not_performed, passed
 from provenance.evidence import Accepted, Evidence, judge_stages, sort_evidence
 from provenance.expectations import Expectation, Matched, match_expectation, provenance_of
-from provenance.layout import Stamp, open_image
+from provenance.layout import Rehash, Stamp, open_image
 from provenance.marks import check_marks, read_marks
 from provenance.policy import Mode, Policy
 from provenance.policy_model import Role
@@ -129,16 +129,14 @@ def verify(request: VerifyRequest) -> VerificationReport:
     answers = [assertions.policy_in_force(policy, request.now), _rollback(request)]
     try:
         image = request.opened or open_image(
-            request.layout, request.digest, request.platform, known=request.known
+            request.layout, request.digest, request.platform, rehash=Rehash.BYTES, known=request.known
         )
         attached = read_referrers(image.layout, image.digest)
     except BuilderError as broken:
         answers.append(failed(CheckId.CONTENT, str(broken), broken.hint))
         return VerificationReport(digest=request.digest, checks=_numbered(answers))
-    how = (
-        "bytes and tars" if request.known is None else "bytes and tars now or, where unchanged since, before"
-    )
-    layers = f"{len(image.manifest.layers)} layers, {how}"
+    when = "" if request.known is None else ", where they changed since they were hashed before"
+    layers = f"{len(image.manifest.layers)} layers{when}"
     answers.append(passed(CheckId.CONTENT, f"manifest, configuration, {layers}"))
     evidence = sort_evidence(attached.bundles, image.digest, policy, request.now)
     answers.extend(judge_stages(evidence, image.digest, policy))

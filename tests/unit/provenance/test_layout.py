@@ -30,6 +30,7 @@ from images.oci import (
 )
 from provenance import layers
 from provenance.layout import (
+    Rehash,
     blob_path,
     list_images,
     open_image,
@@ -90,6 +91,18 @@ def test_a_blob_cut_short_or_longer_or_missing_is_found(layout: Path, media_type
             open_image(layout, digest)
         assert caught.value.hint
         path.write_bytes(original)
+
+
+def test_bytes_alone_prove_identity_and_not_the_tar(layout: Path) -> None:
+    digest = make_image(layout, ({"a": b"x" * 5000},))
+    layer = open_image(layout, digest, rehash=Rehash.BYTES).manifest.layers[0]
+    flip(blob_path(layout, layer.digest), 30)
+    with pytest.raises(VerifyFailed, match="not those of its digest"):
+        open_image(layout, digest, rehash=Rehash.BYTES)
+    forged = reforged(layout, TAR, TAR + b"x", MEDIA_LAYER_TAR)
+    assert open_image(layout, forged, rehash=Rehash.BYTES).digest == forged
+    with pytest.raises(VerifyFailed, match="diff id"):
+        open_image(layout, forged)
 
 
 def test_a_layer_changed_after_opening_is_found_at_the_end_of_its_stream(layout: Path) -> None:
