@@ -11,8 +11,8 @@ from backend.containers import Purpose
 from backend.ownership import hold_lease
 from backend.runner import Outcome
 from builder.report import Progress as StepProgress
+from builder.resolve.exchange import Progress, Resolver, Secrets, in_container
 from builder.resolve.freshness import check_lock, require_fresh
-from builder.resolve.job import Progress, Resolver, Secrets, in_container
 from builder.resolve.lock_making import LockRequest, fetch, make_lock
 from builder.settings import read_ca_bundle, read_npmrc
 from builder.workshop import Workshop, load_tool, open_tool, recipe, tool_images

@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
+from builder.resolve.exchange import Resolver
+from builder.resolve.pulling import pull, registry_of
 from images.config import BaseReference
 from images.digests import Digest
 from images.errors import PinError, VerifyFailed
@@ -15,12 +17,17 @@ from provenance.layout import list_images, open_image
 REF_NAME: Final = "org.opencontainers.image.ref.name"
 
 
-def lock_base(base: BaseReference, platforms: tuple[Platform, ...], layout: Path) -> BaseLock:
-    """The base for each declared platform. A tag is looked up by name and recorded as unpinned.
+def lock_base(
+    base: BaseReference, platforms: tuple[Platform, ...], layout: Path, resolver: Resolver
+) -> BaseLock:
+    """The base for each declared platform: from the layout, else pulled by its digest into the layout.
 
-    Raises PinError when the layout lacks it or one of the platforms (a registry is not asked yet).
+    A tag is looked up in the layout by name, never in a registry, and recorded as unpinned. Raises PinError
+    when there is no such image, or not for one of the platforms.
     """
     requested = base.digest or _by_name(base, layout)
+    if base.pinned and registry_of(base) is not None and not _is_there(requested, platforms, layout):
+        pull(base, platforms, resolver, layout)
     images = tuple(_on_platform(base, requested, platform, layout) for platform in platforms)
     is_index = images[0].manifest != requested
     if not is_index and len(images) > 1:
@@ -37,6 +44,15 @@ def lock_base(base: BaseReference, platforms: tuple[Platform, ...], layout: Path
         index=requested if is_index else None,
         images=images,
     )
+
+
+def _is_there(digest: Digest, platforms: tuple[Platform, ...], layout: Path) -> bool:
+    try:
+        for platform in platforms:
+            open_image(layout, digest, platform)
+    except VerifyFailed:
+        return False
+    return True
 
 
 def _by_name(base: BaseReference, layout: Path) -> Digest:

@@ -9,8 +9,9 @@ from typing import Final
 
 from builder.resolve.base_image import lock_base
 from builder.resolve.composing import Asked, Source, compose
+from builder.resolve.exchange import Resolver
 from builder.resolve.failures import GONE, failure
-from builder.resolve.job import FetchRequest, Job, Resolver, RootRequest, View, ViewRequest, perform
+from builder.resolve.job import FetchRequest, Job, RootRequest, View, ViewRequest, perform
 from builder.resolve.npm_platform import accepts, names_another_platform, npm_platform
 from builder.resolve.npm_tree import HINT, Missing, NpmTree, prune, read_npm_lock
 from images.config import AgentName, ImageConfig
@@ -83,7 +84,7 @@ def make_lock(config: ImageConfig, request: LockRequest, resolver: Resolver) -> 
     nothing again. Raises PinError naming what cannot be had and the ways on, NetworkFailed, HostError,
     StateError.
     """
-    base = lock_base(config.base, config.platforms, request.layout)
+    base = lock_base(config.base, config.platforms, request.layout, resolver)
     pinned = _Pinned()
     new = tuple(root for root in _roots(config) if not _keep(root, request.previous, pinned))
     _resolve(new, resolver, pinned)

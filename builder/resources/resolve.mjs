@@ -1,6 +1,6 @@
 // Runs npm inside the resolver container: reads /run/job/job.json, writes one tar to standard output.
 //
-// This file decides nothing. It answers three kinds of questions, and the program that asked checks every answer:
+// This file decides nothing. A job that pulls an image goes to pull.mjs whole. Else it answers three kinds of questions, and the program that asked checks every answer:
 //   resolve: exact root packages -> the package-lock.json that npm makes for them in an empty directory
 //   view:    name and range      -> the platform fields of the best matching version, or npm's error code
 //   fetch:   name and version    -> the tarball, found in npm's cache by its integrity
@@ -9,11 +9,12 @@
 // passed on: it may hold an address with a credential. Only npm's error codes are.
 
 import { spawn } from 'node:child_process'
-import { createReadStream } from 'node:fs'
 import { mkdir, mkdtemp, readdir, readFile, rm, stat, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { dirname, join } from 'node:path'
 import { fileURLToPath } from 'node:url'
+
+import { end, putBytes, putFile } from './tar.mjs'
 
 const FETCH_BATCH = 12 // tarballs per npm
 const FETCH_PARALLEL = 2 // npm at once
@@ -184,34 +185,6 @@ async function fetchAll(env, work, items) {
   }
 }
 
-function header(name, size) {
-  const block = Buffer.alloc(512)
-  block.write(name, 0, 100)
-  block.write('0000644\0' + '0000000\0' + '0000000\0', 100)
-  block.write(size.toString(8).padStart(11, '0') + '\0', 124)
-  block.write('00000000000\0' + '        ' + '0', 136)
-  block.write('ustar\0' + '00', 257)
-  const sum = block.reduce((total, byte) => total + byte, 0)
-  block.write(sum.toString(8).padStart(6, '0') + '\0 ', 148)
-  return block
-}
-
-async function put(chunk) {
-  if (!process.stdout.write(chunk)) await new Promise((resolve) => process.stdout.once('drain', resolve))
-}
-
-const padding = (size) => Buffer.alloc((512 - (size % 512)) % 512)
-
-async function putBytes(name, bytes) {
-  await put(Buffer.concat([header(name, bytes.length), bytes, padding(bytes.length)]))
-}
-
-async function putFile(name, file) {
-  await put(header(name, file.size))
-  for await (const chunk of createReadStream(file.path)) await put(chunk)
-  await put(padding(file.size))
-}
-
 async function answer(env, work, job, result) {
   for (const [number, item] of job.resolve.entries()) {
     progress({ step: 'resolve', name: item.label, done: number, total: job.resolve.length })
@@ -227,8 +200,20 @@ async function answer(env, work, job, result) {
   await fetchAll(env, work, job.fetch)
 }
 
+// Node reads extra certificates when it starts, so what speaks TLS itself must be a process of its own.
+function pull(job) {
+  const env = {
+    PATH: '/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin',
+    ...(job.ca_bundle ? { NODE_EXTRA_CA_CERTS: join(JOB, 'ca.pem') } : {}),
+  }
+  const child = spawn(process.execPath, [join(JOB, 'pull.mjs')], { env, stdio: ['ignore', 'inherit', 'inherit'] })
+  child.on('error', () => (process.exitCode = 1))
+  child.on('close', (status) => (process.exitCode = status ?? 1))
+}
+
 async function main() {
   const job = JSON.parse(await readFile(join(JOB, 'job.json'), 'utf8'))
+  if (job.pull) return pull(job)
   const work = await mkdtemp(join(tmpdir(), 'resolve-'))
   const result = { schema: 1, error: null, view: [] }
   try {
@@ -240,7 +225,7 @@ async function main() {
     await rm(work, { recursive: true, force: true })
   }
   await putBytes('result.json', Buffer.from(JSON.stringify(result)))
-  await put(Buffer.alloc(1024))
+  await end()
 }
 
 await main()

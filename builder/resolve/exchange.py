@@ -1,0 +1,237 @@
+"""One run of the resolver container: a job goes in as a tar, members come out as a tar, result.json last."""
+
+from __future__ import annotations
+
+import io
+import json
+import tarfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import BinaryIO, Final, Protocol, cast
+
+from backend.containers import LoadedImage
+from backend.engines.protocol import Engine
+from backend.runner import Ending, Outcome
+from backend.tools import run_resolver
+from builder.resources import resource
+from builder.store import ContentStore
+from images.credentials import Secret
+from images.errors import HostError, NetworkFailed, NetworkReason
+from images.strictjson import JsonValue, read_object
+
+RESULT_NAME: Final = "result.json"
+SCRIPTS: Final = ("resolve.mjs", "pull.mjs", "tar.mjs")
+STEPS: Final = frozenset({"resolve", "view", "fetch", "pull"})
+MAX_RESULT: Final = 1024 * 1024
+DEADLINE: Final = 1800.0  # seconds
+_MAX_LINE: Final = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Secrets:
+    """What the resolver needs to reach registries; it goes into its memory file system and nowhere else."""
+
+    ca_bundle: bytes = field(default=b"", repr=False)
+    npmrc: Secret = field(default_factory=lambda: Secret(b""))
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far the container is: ``step`` is one of STEPS."""
+
+    step: str
+    name: str
+    done: int
+    total: int
+    size: int  # bytes fetched
+
+
+OnProgress = Callable[[Progress], None]
+
+
+class RunResolver(Protocol):
+    """Run the resolver: job tar in, result tar to a file, its standard error in chunks."""
+
+    def __call__(self, job: bytes, result: Path, on_stderr: Callable[[bytes], None]) -> Outcome: ...
+
+
+def in_container(engine: Engine, image: LoadedImage, labels: tuple[tuple[str, str], ...]) -> RunResolver:
+    """The real one: a container of its own, removed afterwards."""
+
+    def run(job: bytes, result: Path, on_stderr: Callable[[bytes], None]) -> Outcome:
+        return run_resolver(
+            engine,
+            image,
+            stdin=job,
+            stdout_path=result,
+            on_progress=on_stderr,
+            deadline=DEADLINE,
+            labels=labels,
+        )
+
+    return run
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resolver:
+    """How to ask: the container, its secrets, where tarballs go, a private directory, who hears progress."""
+
+    run: RunResolver
+    secrets: Secrets
+    store: ContentStore
+    staging: Path
+    on_progress: OnProgress
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """One file that the container sent; ``content`` must be read before the next one comes."""
+
+    name: str
+    size: int
+    content: BinaryIO
+
+    def read(self, name: str, limit: int) -> bytes:
+        """Its bytes, if it is the file ``name`` and within ``limit`` bytes."""
+        return self.stream(name, limit).read(limit)
+
+    def stream(self, name: str, limit: int) -> BinaryIO:
+        """Its content, if it is the file ``name`` and within ``limit`` bytes."""
+        if self.name != name or self.size > limit:
+            raise unexpected(f"{self.name[:80]!r}, where {name} should be")
+        return self.content
+
+
+def exchange(
+    request: Mapping[str, JsonValue], resolver: Resolver, on_member: Callable[[Member], None]
+) -> dict[str, JsonValue]:
+    """Run the container over one request. ``on_member`` gets each file before result.json, and checks it.
+
+    Returns what result.json says, failures of the container's own work included. Raises HostError when the
+    container broke or sent something of another form, NetworkFailed when it did not end in time.
+    """
+    result = resolver.staging / "result.tar"
+    try:
+        _judge(resolver.run(job_tar(request, resolver.secrets), result, _line_reader(resolver.on_progress)))
+        with result.open("rb") as file:
+            return _read_result(file, on_member)
+    finally:
+        result.unlink(missing_ok=True)
+
+
+def job_tar(request: Mapping[str, JsonValue], secrets: Secrets) -> bytes:
+    """The job as the container takes it on standard input."""
+    document = {
+        "schema": 1,
+        "ca_bundle": bool(secrets.ca_bundle),
+        "npmrc": bool(secrets.npmrc),
+        **request,
+    }
+    files = {
+        "job.json": json.dumps(document).encode(),
+        **{name: resource(name).read_bytes() for name in SCRIPTS},
+        "ca.pem": secrets.ca_bundle,
+        "npmrc": secrets.npmrc.reveal(),
+    }
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w", format=tarfile.USTAR_FORMAT) as archive:
+        for name, content in files.items():
+            member = tarfile.TarInfo(name)
+            member.size, member.mode = len(content), 0o600
+            archive.addfile(member, io.BytesIO(content))
+    return out.getvalue()
+
+
+def _judge(outcome: Outcome) -> None:
+    if outcome.ending is Ending.TIMED_OUT or (outcome.ending is Ending.EXITED and outcome.exit_code == 124):
+        raise NetworkFailed(
+            NetworkReason.UNREACHABLE,
+            f"the resolver was not done after {DEADLINE:.0f} seconds",
+            where="resolver",
+            hint="look at the network, then again: builder lock",
+        )
+    if not outcome.ok:
+        raise HostError(
+            f"the resolver container failed: {outcome.ending.value}, exit code {outcome.exit_code}",
+            where="resolver",
+            hint="builder doctor",
+        )
+
+
+def _read_result(file: BinaryIO, on_member: Callable[[Member], None]) -> dict[str, JsonValue]:
+    try:
+        with tarfile.open(fileobj=file, mode="r|", errorlevel=2) as archive:
+            while (member := archive.next()) is not None:
+                content = archive.extractfile(member) if member.isreg() else None
+                if content is None:
+                    raise unexpected("something that is no file")
+                found = Member(member.name, member.size, cast(BinaryIO, content))
+                if member.name == RESULT_NAME:
+                    raw = found.read(RESULT_NAME, MAX_RESULT)
+                    if archive.next() is not None:
+                        raise unexpected("more than was asked")
+                    return _document(raw)
+                on_member(found)
+    except (tarfile.TarError, EOFError, OSError) as broken:
+        raise unexpected(f"no whole tar ({type(broken).__name__})") from None
+    raise unexpected(f"no {RESULT_NAME}")
+
+
+def _document(raw: bytes) -> dict[str, JsonValue]:
+    try:
+        return read_object(raw, RESULT_NAME, max_bytes=MAX_RESULT, error=HostError)
+    except HostError as broken:
+        raise unexpected(str(broken)) from None
+
+
+def said_error(document: Mapping[str, JsonValue], *keys: str) -> tuple[str, ...] | None:
+    """The texts of result.json's ``error`` under these keys, at most 300 characters each; None: no error."""
+    error = document.get("error")
+    if error is None:
+        return None
+    parts = error if isinstance(error, dict) else {}
+    return tuple(str(parts.get(key, ""))[:300] for key in keys)
+
+
+def unexpected(what: str) -> HostError:
+    """The container is not trusted: whatever it was not asked for ends the job."""
+    return HostError(
+        f"the resolver container gave an answer of another form: {what}",
+        where="resolver",
+        hint="builder bootstrap makes the resolver image again",
+    )
+
+
+def _line_reader(on_progress: OnProgress) -> Callable[[bytes], None]:
+    """Chunks to lines to values; a line that is no progress (a warning of Node's, say) is passed over."""
+    kept = bytearray()
+
+    def take(chunk: bytes) -> None:
+        kept.extend(chunk)
+        while (end := kept.find(b"\n")) >= 0:
+            line = bytes(kept[:end])
+            del kept[: end + 1]
+            if (event := _event(line)) is not None:
+                on_progress(event)
+        if len(kept) > _MAX_LINE:
+            kept.clear()
+
+    return take
+
+
+def _event(line: bytes) -> Progress | None:
+    try:
+        found = read_object(line, "progress", max_bytes=_MAX_LINE, max_depth=2, error=HostError)
+    except HostError:
+        return None
+
+    def number(key: str) -> int:
+        value = found.get(key)
+        return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else 0
+
+    step = found.get("step")
+    if step not in STEPS:
+        return None
+    name = "".join(char for char in str(found.get("name", "")) if char.isprintable())[:200]
+    return Progress(str(step), name, number("done"), number("total"), number("bytes"))

@@ -1,0 +1,162 @@
+"""Pull an image by digest through the resolver container into the layout; follow only what hashes right."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from builder.resolve.exchange import Member, Resolver, exchange, said_error, unexpected
+from builder.resolve.failures import failure
+from images.config import BaseReference
+from images.digests import Digest
+from images.errors import BuilderError, NetworkFailed, NetworkReason, PinError, VerifyFailed
+from images.oci import (
+    MAX_MANIFEST_BYTES,
+    MEDIA_INDEX,
+    Descriptor,
+    Platform,
+    parse_index,
+    parse_manifest,
+)
+from images.strictjson import JsonValue, read_object
+from provenance.layout import read_blob
+from provenance.layout_writing import add_manifest, write_blob
+
+MAX_BLOB: Final = 16 << 30
+
+
+def registry_of(base: BaseReference) -> tuple[str, str] | None:
+    """Registry and repository; None when the name's first part is no host (it has no dot and no port)."""
+    host, slash, repository = base.name.partition("/")
+    if not slash or not ("." in host or ":" in host or host == "localhost"):
+        return None
+    return host, repository
+
+
+def pull(base: BaseReference, platforms: tuple[Platform, ...], resolver: Resolver, layout: Path) -> None:
+    """Bring the image of a pinned reference, for these platforms, into ``layout``; who uses it re-hashes it.
+
+    Raises PinError when the registry no longer has the digest (the tag is never asked instead), NetworkFailed
+    with its reason, or HostError. The layout names the image only when all of it is there.
+    """
+    found = registry_of(base)
+    if found is None or base.digest is None:
+        raise PinError(
+            f"{base} is not in the state's layout, and its name has no registry",
+            where="image.base",
+            hint="builder bootstrap makes a base and prints its digest; or write HOST/NAME@sha256:…",
+        )
+    wanted = _Wanted(base, platforms, layout)
+    wanted.add(Descriptor(MEDIA_INDEX, base.digest, MAX_MANIFEST_BYTES), is_manifest=True, exact=False)
+    request: dict[str, JsonValue] = {
+        "resolve": [],
+        "view": [],
+        "fetch": [],
+        "pull": {
+            "registry": found[0],
+            "repository": found[1],
+            "digest": str(base.digest),
+            "platforms": [str(platform) for platform in platforms],
+        },
+    }
+    document = exchange(request, resolver, wanted.take)
+    if (error := said_error(document, "code", "retry_after")) is not None:
+        raise _pull_failure(base, *error)
+    wanted.finish()
+
+
+@dataclass(slots=True)
+class _Wanted:
+    """What must come next: only what an already hashed manifest names, in its order."""
+
+    base: BaseReference
+    platforms: tuple[Platform, ...]
+    layout: Path
+    manifests: deque[tuple[Descriptor, bool]] = field(default_factory=deque)
+    blobs: dict[Digest, Descriptor] = field(default_factory=dict)
+    top: tuple[bytes, str] | None = None
+
+    def add(self, descriptor: Descriptor, *, is_manifest: bool, exact: bool = True) -> None:
+        if is_manifest:
+            self.manifests.append((descriptor, exact))
+        else:
+            self.blobs.setdefault(descriptor.digest, descriptor)
+
+    def take(self, member: Member) -> None:
+        if self.manifests:
+            descriptor, exact = self.manifests.popleft()
+            self._take_manifest(member, descriptor, exact)
+        elif self.blobs:
+            digest = next(iter(self.blobs))
+            self._store(member, self.blobs.pop(digest))
+        else:
+            raise unexpected("more than was asked")
+
+    def finish(self) -> None:
+        if self.manifests or self.blobs or self.top is None:
+            raise unexpected("less than was asked")
+        raw, media_type = self.top
+        add_manifest(self.layout, raw, media_type=media_type)
+
+    def _take_manifest(self, member: Member, descriptor: Descriptor, exact: bool) -> None:
+        if exact and member.size != descriptor.size:
+            raise self._wrong(descriptor.digest)
+        self._store(member, descriptor)
+        raw = read_blob(self.layout, descriptor.digest)
+        what = f"manifest {descriptor.digest}"
+        try:
+            document = read_object(raw, what, max_bytes=MAX_MANIFEST_BYTES, error=VerifyFailed)
+            if "manifests" in document and self.top is None:
+                self.top = (raw, str(document.get("mediaType", MEDIA_INDEX)))
+                for child in parse_index(raw, what).manifests:
+                    if _serves(child.platform, self.platforms):
+                        self.add(child, is_manifest=True)
+                return
+            manifest = parse_manifest(raw, what)
+        except VerifyFailed as broken:
+            raise PinError(
+                f"{self.base} is no image: {broken.what}",
+                where=what,
+                hint="choose another digest in builder.toml",
+            ) from None
+        self.top = self.top or (raw, manifest.media_type)
+        for blob in (manifest.config, *manifest.layers):
+            self.add(blob, is_manifest=False)
+
+    def _store(self, member: Member, descriptor: Descriptor) -> None:
+        content = member.stream(f"blobs/{str(descriptor.digest).replace(':', '-')}", MAX_BLOB)
+        try:
+            write_blob(self.layout, content, descriptor.media_type, expected=descriptor.digest)
+        except VerifyFailed:
+            raise self._wrong(descriptor.digest) from None
+
+    def _wrong(self, digest: Digest) -> NetworkFailed:
+        return NetworkFailed(
+            NetworkReason.WRONG_DIGEST,
+            f"the registry sent other bytes than {digest}",
+            where=str(self.base),
+            hint="ask whoever runs the registry; nothing of it was taken",
+        )
+
+
+def _serves(platform: Platform | None, wanted: tuple[Platform, ...]) -> bool:
+    """A variant (arm64/v8) serves its architecture: it is the only one that our platforms can mean."""
+    return platform is not None and any(
+        (platform.os, platform.architecture) == (one.os, one.architecture) for one in wanted
+    )
+
+
+def _pull_failure(base: BaseReference, code: str, retry_after: str) -> BuilderError:
+    if code == "E404":
+        return PinError(
+            f"the registry no longer has this digest: {base}",
+            where="image.base",
+            hint="choose another digest in builder.toml; a copy in a store or layout still builds",
+            reason="not-found",
+        )
+    broken = failure(code, str(base))
+    if isinstance(broken, NetworkFailed) and retry_after.isdigit():
+        broken.hint = f"wait {retry_after} seconds, then: builder lock"
+    return broken
