@@ -107,7 +107,8 @@ def _version_of(
     command = agent_exec(plan.account, (launcher_path(name), "--version"))
     outcome = engine.exec(container, command, deadline=VERSION_SECONDS)
     _need_container(engine, container, outcome)
-    found = _VERSION.search(outcome.stdout[:MAX_OUTPUT])
+    # Pi answers on standard error.
+    found = _VERSION.search(outcome.stdout[:MAX_OUTPUT]) or _VERSION.search(outcome.stderr[:MAX_OUTPUT])
     reported = found[1].decode("ascii") if found else ""
     problem = _problem(outcome, reported, pinned)
     if problem:

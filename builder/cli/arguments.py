@@ -114,8 +114,12 @@ def _image_argument(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _proof_options(parser: argparse.ArgumentParser) -> None:
+def _policy_option(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--policy", type=Path, metavar="FILE", help="the trust policy (default: searched)")
+
+
+def _proof_options(parser: argparse.ArgumentParser) -> None:
+    _policy_option(parser)
     parser.add_argument("--lock", type=Path, metavar="FILE", help="the lock that the image must be made of")
 
 
@@ -151,6 +155,7 @@ def _lock(parser: argparse.ArgumentParser) -> None:
 def _build(parser: argparse.ArgumentParser) -> None:
     _config_option(parser)
     parser.add_argument("--no-cache", action="store_true", help="build again although the key is known")
+    _policy_option(parser)
     _key_options(parser, "builder")
 
 
