@@ -236,10 +236,11 @@ HARMLESS_NAMES: Final = re.compile(
     r"MAX_.*TOKENS|GIT_ASKPASS|SSH_ASKPASS|SUDO_ASKPASS"
 )
 
-# Values that stand for a credential and are none: references, paths, commands, switches, fillers.
+# Values that stand for a credential and are none: references, paths, versions, hashes, switches, fillers.
 HARMLESS_VALUES: Final = re.compile(
     r"\s*|\$\w+|\$[{(].*|%[A-Za-z_]+%|\{\{.*\}\}|\{(?:env|file):[^}]*\}|<[^>]*>|\[[^\]]*\]|\*+|[xX]{3,}.*|\.{3,}|"
-    r"(?:file:)?(?:/|\./|\.\./|~/)[^\s:]*|"
+    r"(?:file:)?(?:/|\./|\.\./|~/)[^\s:]*|[\w./\-]+\.(?:[cm]?js|json|py|sh|ts|txt|pem|key)|"
+    r"[\^~]?[0-9]+(?:\.[0-9]+){1,3}(?:[-+][\w.]*)?|sha(?:1|256|384|512)[-:][A-Za-z0-9+/=]*|"
     r"true|false|yes|no|none|null|undefined|[0-9]{1,3}|"
     r"(?i:your[-_ ].*|.*(?:change[-_]?me|placeholder|redacted|example|dummy|replace[-_]?(?:me|with)).*)",
     re.DOTALL,

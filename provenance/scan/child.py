@@ -15,7 +15,7 @@ from provenance.scan.passes import scan_sources
 from provenance.scan.report import ScanReport
 from provenance.scan.report_json import report_to_json
 from provenance.scan.request import EXIT_REFUSED, MAX_REQUEST, ScanRequest, Target, read_request
-from provenance.scan.sources import Sources, image_sources
+from provenance.scan.sources import Sources, image_sources, with_referrers
 
 NOT_FOUND = "not-found"
 
@@ -46,8 +46,9 @@ def _scan(request: ScanRequest) -> ScanReport:
 
 
 def _sources(request: ScanRequest) -> Sources:
-    if request.target is Target.IMAGE and request.digest is not None:
-        return image_sources(request.path, request.digest)
+    if request.target is not Target.ARCHIVE and request.digest is not None:
+        found = image_sources(request.path, request.digest)
+        return with_referrers(found, request.path) if request.target is Target.IMAGE_AND_REFERRERS else found
     return archive_sources(open_archive(request.path))
 
 

@@ -188,7 +188,8 @@ class LayerPass:
             digest = Digest.from_hex(reading.hash.hexdigest())
             path = shown_text(member.name)
             self._collector.nested(NestedMember(self._digest, path, reading.format, digest, member.size))
-        apply_rules(reading.rules, bytes(reading.content), self._digest, member.name, self._collector)
+        if reading.rules:
+            apply_rules(reading.rules, bytes(reading.content), self._digest, member.name, self._collector)
 
 
 def apply_rules(

@@ -20,9 +20,10 @@ EXIT_REFUSED = 3
 
 
 class Target(StrEnum):
-    """IMAGE: one manifest of a layout. ARCHIVE: all that a layout directory or a saved tar holds."""
+    """IMAGE: one image of a layout, alone or with all that refers to it. ARCHIVE: all that is there."""
 
     IMAGE = "image"
+    IMAGE_AND_REFERRERS = "image-and-referrers"
     ARCHIVE = "archive"
 
 

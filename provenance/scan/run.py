@@ -71,10 +71,11 @@ def scan_archive(
 ) -> ScanReport:
     """Scan an OCI layout, an OCI archive or what `docker save` wrote, whole, or one ``digest`` of a layout.
 
-    Without lock or engine. Raises UsageError when ``path`` is no image at all.
+    With a digest, all that refers to it in the layout is read too. Without lock or engine. Raises UsageError
+    when ``path`` is no image at all.
     """
     request = ScanRequest(
-        target=Target.ARCHIVE if digest is None else Target.IMAGE,
+        target=Target.ARCHIVE if digest is None else Target.IMAGE_AND_REFERRERS,
         path=path.absolute(),
         digest=digest,
         key=key,

@@ -22,6 +22,7 @@ _MAGIC: Final = (
     (b"hsqs", "squashfs"),
     (b"PACK\x00\x00\x00", "git-pack"),
 )
+_FIRST_BYTES: Final = frozenset(magic[:1] for magic, _ in _MAGIC)
 _GIT_OBJECT: Final = re.compile(r"(?:^|/)objects/[0-9a-f]{2}/[0-9a-f]{38,62}$")
 
 
@@ -30,9 +31,10 @@ def nested_format(path: str, head: bytes) -> str:
 
     A git object has no magic but zlib's, so its place in an object store decides with it.
     """
-    for magic, name in _MAGIC:
-        if head.startswith(magic):
-            return name
+    if head[:1] in _FIRST_BYTES:
+        for magic, name in _MAGIC:
+            if head.startswith(magic):
+                return name
     if is_tar(head):
         return "tar"
     if head[:1] == b"\x78" and _GIT_OBJECT.search(path):

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import BinaryIO, Final
 
 from images.digests import Digest
 from images.errors import VerifyFailed
-from images.oci import MEDIA_LAYER_GZIP, MEDIA_LAYER_TAR, MEDIA_LAYER_ZSTD, Descriptor
-from provenance.layout import open_blob, read_blob, read_manifest
+from images.oci import (
+    DOCKER_INDEX,
+    MEDIA_INDEX,
+    MEDIA_LAYER_GZIP,
+    MEDIA_LAYER_TAR,
+    MEDIA_LAYER_ZSTD,
+    Descriptor,
+)
+from provenance.layout import open_blob, read_blob, read_index, read_manifest
 from provenance.scan.report import PlaceKind
 from provenance.scan.sniff import SNIFF_BYTES, is_tar, nested_format
 
@@ -66,6 +73,32 @@ def image_sources(layout: Path, digest: Digest) -> Sources:
             DocumentSource(manifest.config.digest, config, PlaceKind.CONFIG),
         ),
     )
+
+
+def with_referrers(sources: Sources, layout: Path) -> Sources:
+    """And every manifest whose subject the image is, with its blobs: attestations, bundles, locks.
+
+    One that cannot be read is named as missing.
+    """
+    documents = list(sources.documents)
+    missing = list(sources.missing)
+    for entry in read_index(layout).manifests:
+        try:
+            manifest = read_manifest(layout, entry.digest)
+            if manifest.subject is None or manifest.subject.digest != sources.subject:
+                continue
+            documents.append(DocumentSource(manifest.digest, manifest.raw, PlaceKind.MANIFEST))
+            for blob in (manifest.config, *manifest.layers):
+                documents.append(DocumentSource(blob.digest, read_blob(layout, blob, MAX_DOCUMENT)))
+        except VerifyFailed as broken:
+            if not _is_index(entry):
+                missing.append(f"{entry.digest}: {broken}")
+    unique = {document.name: document for document in documents}
+    return replace(sources, documents=tuple(unique.values()), missing=tuple(missing))
+
+
+def _is_index(entry: Descriptor) -> bool:
+    return entry.media_type in (MEDIA_INDEX, DOCKER_INDEX)
 
 
 def layer_type(file: BinaryIO, *, named_layer: bool) -> str:

@@ -284,7 +284,7 @@ def _number(raw: bytes) -> int:
     if raw[0] == 0x80:
         return int.from_bytes(raw[1:], "big")
     digits = raw.strip(b" \0")
-    if raw[0] & 0x80 or any(digit not in b"01234567" for digit in digits):
+    if raw[0] & 0x80 or digits.translate(None, b"01234567"):
         raise Unreadable("a size that is no number")
     return int(digits or b"0", 8)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import subprocess
@@ -13,7 +14,8 @@ import pytest
 
 from images.digests import Digest
 from images.errors import UsageError
-from images.oci import OciImage
+from images.oci import MEDIA_EMPTY, MEDIA_MANIFEST, OciImage
+from provenance.layout_writing import add_manifest, write_blob
 from provenance.scan.accept import accept
 from provenance.scan.allow import PackageTree
 from provenance.scan.report import ScanReport, Verdict
@@ -141,6 +143,34 @@ def test_an_archive_that_is_cut_short_is_incomplete(tmp_path: Path) -> None:
 def test_a_digest_that_the_layout_lacks_is_a_usage_error(image: OciImage) -> None:
     with pytest.raises(UsageError, match="not here"):
         scan_archive(image.layout, key=KEY, run_child=run_child, digest=Digest.of(b"other"))
+
+
+def attach(image: OciImage, document: bytes) -> Digest:
+    """A referrer of the image, as attestations and bundles are stored."""
+    layer = write_blob(image.layout, document, "application/vnd.dev.sigstore.bundle.v0.3+json")
+    manifest = {
+        "schemaVersion": 2,
+        "mediaType": MEDIA_MANIFEST,
+        "config": write_blob(image.layout, b"{}", MEDIA_EMPTY).to_json(),
+        "layers": [layer.to_json()],
+        "subject": {"mediaType": MEDIA_MANIFEST, "digest": image.digest, "size": len(image.manifest.raw)},
+    }
+    add_manifest(image.layout, json.dumps(manifest).encode(), media_type=MEDIA_MANIFEST)
+    return layer.digest
+
+
+def test_what_refers_to_the_image_is_read_with_it(image: OciImage) -> None:
+    digest = attach(image, json.dumps({"predicate": {"build-arg:NPM_TOKEN": "swordfish-9"}}).encode())
+    report = scan_archive(image.layout, key=KEY, run_child=run_child, digest=image.digest)
+    assert [(finding.rule, finding.place.blob) for finding in report.findings] == [("name", digest)]
+    assert scan_image(image, key=KEY, run_child=run_child).verdict is Verdict.CLEAN
+
+
+def test_a_referrer_that_cannot_be_read_is_incomplete(image: OciImage) -> None:
+    digest = attach(image, b"{}2")
+    (image.layout / "blobs/sha256" / digest.hex).unlink()
+    report = scan_archive(image.layout, key=KEY, run_child=run_child, digest=image.digest)
+    assert report.verdict is Verdict.INCOMPLETE
 
 
 def test_an_image_whose_manifest_went_away_is_incomplete(image: OciImage) -> None:
