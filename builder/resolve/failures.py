@@ -108,6 +108,8 @@ def _of_the_machine_or_the_pin(code: str, about: str, where: str) -> BuilderErro
 def _reason(code: str) -> NetworkReason | None:
     if re.fullmatch(r"E5\d\d", code):
         return NetworkReason.SERVER
+    if code.startswith("UND_ERR_"):  # of Node's own fetch
+        return NetworkReason.UNREACHABLE if "TIMEOUT" in code else NetworkReason.TRUNCATED
     return _REASONS.get(code)
 
 

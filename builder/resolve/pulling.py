@@ -159,4 +159,8 @@ def _pull_failure(base: BaseReference, code: str, retry_after: str) -> BuilderEr
     broken = failure(code, str(base))
     if isinstance(broken, NetworkFailed) and retry_after.isdigit():
         broken.hint = f"wait {retry_after} seconds, then: builder lock"
+    elif broken.reason == NetworkReason.AUTH:
+        broken.hint = (
+            "use a registry that gives this image to everybody: logging in is not in this version yet"
+        )
     return broken

@@ -217,10 +217,12 @@ def test_cfg_06_a_digest_that_the_registry_no_longer_has(bench: Bench) -> None:
     [
         ("E429", "17", "rate-limited", "wait 17 seconds"),
         ("E429", "soon", "rate-limited", "wait a while"),
-        ("E401", "", "auth", "npmrc"),
+        ("E401", "", "auth", "logging in"),
         ("E503", "", "server", "network"),
         ("ENOTFOUND", "", "unreachable", "network"),
         ("EBADSIZE", "", "truncated", "network"),
+        ("UND_ERR_RES_CONTENT_LENGTH_MISMATCH", "", "truncated", "network"),
+        ("UND_ERR_CONNECT_TIMEOUT", "", "unreachable", "network"),
         ("UNABLE_TO_VERIFY_LEAF_SIGNATURE", "", "unreachable", "ca_bundle"),
     ],
 )
