@@ -15,7 +15,7 @@ from backend.engines.client import complaint
 from backend.engines.protocol import Engine
 from backend.inside import InsideFacts, inside_argv, read_inside
 from backend.ownership import LABEL_LAUNCH
-from backend.plan import Account, agent_exec
+from backend.plan import ROOT, WATCH, Account, agent_exec
 from backend.readback import WRITABLE_NEVER, allowances_of, compare_created, compare_inside, refuse
 from backend.runner import Child, Command, spawn
 from images.errors import HostError, LaunchReason, LaunchRefused
@@ -65,8 +65,9 @@ def tethered(engine: Engine, container: str, plan: ContainerPlan) -> Iterator[Ch
         argv=argv, environment=environment, deadline=plan.deadline + _CLIENT_MARGIN, capture=1 << 14
     )
     with spawn(command, on_stdout=echo.take) as tether:
-        _shake_hands(tether, echo, engine.product)
         try:
+            _shake_hands(tether, echo, engine.product)
+            _open_places(engine, container, plan)
             yield tether
         finally:
             tether.close_stdin()
@@ -115,6 +116,25 @@ def end_agent(engine: Engine, container: str, account: Account) -> bool:
         engine.exec(container, kill, deadline=KILL_SECONDS)
         return True
     return False
+
+
+def _open_places(engine: Engine, container: str, plan: ContainerPlan) -> None:
+    """Let the agent into its own tmpfs where the engine gave it to root.
+
+    Podman knows no owner of a tmpfs, and older runc sets its mode to that of the directory below. Root inside
+    has no capability, but owns these mounts and may change their mode. Nothing of the agent runs yet.
+    """
+    if allowances_of(engine.product).own_tmpfs:
+        return
+    places = tuple(item.path for item in plan.tmpfs if item.uid not in (ROOT[0], WATCH[0]))
+    command = ExecPlan(argv=("chmod", "1777", *places), user=ROOT, working_dir="/")
+    outcome = engine.exec(container, command, deadline=LOOK_SECONDS)
+    if not outcome.ok:
+        raise HostError(
+            f"the agent cannot be given {', '.join(places)}: {complaint(outcome.stderr)}",
+            where=engine.product,
+            hint="builder doctor",
+        )
 
 
 class _Echo:

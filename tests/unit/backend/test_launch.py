@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from backend.admission import AdmittedImage
 from backend.commands import Ending, Outcome
 from backend.containers import ImageIdKind
 from backend.journal import Boundary
@@ -306,3 +307,35 @@ def test_a_container_that_does_not_start(at: Bench, verified: VerifiedImage) -> 
         launch(at.controller, admitted_of(verified), request())
     assert at.engine.containers == {}
     assert predicate_of(at)["reason"] == "start"
+
+
+PODMAN_FACTS = dataclasses.replace(DOCKER_FACTS, product="podman", version="4.3.1", endpoint="store:/x")
+OPEN_PLACES = ("chmod", "1777", "/home/agent", "/workspace")
+
+
+def on_podman(verified: VerifiedImage, at: Bench) -> AdmittedImage:
+    at.engine.told = PODMAN_FACTS
+    return admitted_of(verified, facts=PODMAN_FACTS)
+
+
+def test_podman_is_given_the_agents_places_before_the_look(at: Bench, verified: VerifiedImage) -> None:
+    asked: list[tuple[tuple[str, ...], tuple[int, int]]] = []
+    plain = at.engine.exec
+
+    def watching(container: str, plan: Any, **given: Any) -> Outcome:
+        asked.append((plan.argv[:2], plan.user))
+        return plain(container, plan, **given)
+
+    at.engine.exec = watching  # type: ignore[method-assign]
+    at.engine.answers[OPEN_PLACES] = said()
+    at.engine.answers[("true",)] = said()
+    record = launch(at.controller, on_podman(verified, at), request())
+    assert record.exit_code == 0
+    assert asked == [(("chmod", "1777"), (0, 0)), (("sh", "-c"), (1000, 1000)), (("true",), (1000, 1000))]
+
+
+def test_podman_that_cannot_give_them_fails(at: Bench, verified: VerifiedImage) -> None:
+    at.engine.answers[OPEN_PLACES] = said(exit_code=1, stderr=b"chmod: not permitted")
+    with pytest.raises(HostError, match="cannot be given /home/agent, /workspace: chmod: not permitted"):
+        launch(at.controller, on_podman(verified, at), request())
+    assert at.engine.containers == {}
