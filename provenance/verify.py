@@ -145,7 +145,7 @@ def verify(request: VerifyRequest) -> VerificationReport:
     relied = _assert(request, image, evidence, matched, answers)
     checks = _numbered(answers)
     verified = None
-    if matched and matched.lock and relied and _all_hold(checks, request):
+    if matched and matched.lock and relied and all_hold(checks, request):
         verified = VerifiedImage(
             image=image,
             image_name=matched.image_name,
@@ -225,7 +225,7 @@ def _numbered(answers: list[Check]) -> tuple[Check, ...]:
     return tuple(given.get(one) or not_performed(one, "an earlier check failed") for one in CheckId)
 
 
-def _all_hold(checks: tuple[Check, ...], request: VerifyRequest) -> bool:
+def all_hold(checks: tuple[Check, ...], request: VerifyRequest) -> bool:
     """Nothing failed, and nothing that is needed was left out."""
     needed = set(_NEEDED)
     if request.policy.mode is Mode.REQUIRED:

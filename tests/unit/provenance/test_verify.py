@@ -18,7 +18,7 @@ from images.lock import Lock
 from images.lockfile import lock_bytes, lock_digest
 from images.oci import MEDIA_INDEX, OciImage, Platform
 from provenance.attest import attest
-from provenance.checks import CheckId, Status
+from provenance.checks import Check, CheckId, Status
 from provenance.expectations import Expectation
 from provenance.layout import blob_path, open_image, read_index, read_manifest
 from provenance.layout_writing import add_manifest
@@ -28,7 +28,7 @@ from provenance.scan.accept import accept
 from provenance.scan.report import Finding, Place, PlaceKind
 from provenance.signing import sign
 from provenance.statements import DetectedAgent, detection_statement, provenance_statement, scan_statement
-from provenance.verify import Purpose, VerificationReport
+from provenance.verify import Purpose, VerificationReport, VerifyRequest, all_hold
 from tests.fakes.evidence import attach_raw, key, signed
 from tests.fakes.layouts import flip, make_image, overwrite
 from tests.fakes.locks import AMD64
@@ -492,7 +492,7 @@ def test_an_untrusted_scan_that_speaks_against_the_image_does_nothing(proved: Wo
     assert any("not signed by a key that the policy trusts" in line for line in report.ignored)
 
 
-def test_an_old_ruleset_and_other_layers(proved: World) -> None:
+def test_an_old_ruleset(proved: World) -> None:
     report = refused(proved.with_policy(more="min_ruleset = 99\n").verify(), CheckId.SCAN)
     assert "asks for 99" in report.check(CheckId.SCAN).message
 
@@ -724,6 +724,34 @@ def test_a_build_after_the_summary_needs_another_only_if_nothing_seen_is_left(pr
 def test_trust_on_first_use_can_be_refused(proved: World) -> None:
     report = refused(proved.with_policy(more="refuse_tofu = true\n").verify(), CheckId.ARTIFACTS)
     assert "7 artifacts" in report.check(CheckId.ARTIFACTS).message
+
+
+# --- what is needed
+
+
+def test_what_is_needed_is_needed_even_if_nothing_failed(proved: World) -> None:
+    """The list of needed checks denies by itself: a check that was left out is no check that passed."""
+    report = proved.admit()
+    request = VerifyRequest(
+        layout=proved.layout,
+        digest=proved.image.digest,
+        platform=AMD64,
+        policy=proved.policy,
+        expectation=proved.expectation,
+        now=NOW,
+        purpose=Purpose.ADMISSION,
+        marks=proved.root / "marks.json",
+        rescan=report_on,
+        compare_config=agrees,
+    )
+    optional = {CheckId.AUDIT, CheckId.REBUILDS, CheckId.AGE, CheckId.ARTIFACTS}
+    complete = tuple(Check(one.id, Status.PASSED, "x") for one in report.checks)
+    assert all_hold(complete, request)
+    for left_out in CheckId:
+        checks = tuple(
+            replace(one, status=Status.NOT_PERFORMED) if one.id is left_out else one for one in complete
+        )
+        assert all_hold(checks, request) is (left_out in optional)
 
 
 # --- statements are made from permits

@@ -1,0 +1,337 @@
+"""The list: file, the text that guards something, what a careless edit makes of it, the test that notices."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """``old`` occurs exactly once in ``file``; with ``new`` in its place, ``test`` fails."""
+
+    file: str
+    old: str
+    new: str
+    test: str
+
+
+_LAYOUT = "tests/unit/provenance/test_layout.py::"
+_SIGNING = "tests/unit/provenance/test_signing.py::"
+_POLICY = "tests/unit/provenance/test_policy.py::"
+_VERIFY = "tests/unit/provenance/test_verify.py::"
+_ATTACKS = "tests/unit/provenance/test_attacks.py::"
+
+EDITS = (
+    Edit(
+        "provenance/layout.py",
+        "if Digest.of(data) != digest:",
+        "if not data:",
+        _LAYOUT + "test_one_flipped_byte_in_any_blob_is_found",
+    ),
+    Edit(
+        "provenance/layout.py",
+        'if hashlib.file_digest(file, "sha256").hexdigest() != layer.digest.hex:',
+        "if not layer.size:",
+        _VERIFY + "test_one_byte_of_any_blob_of_the_image_is_found",
+    ),
+    Edit(
+        "provenance/layout.py",
+        'if is_index and ("layers" in document or "config" in document):',
+        "if False:",
+        _LAYOUT + "test_what_is_not_an_image_is_refused",
+    ),
+    Edit(
+        "provenance/layout.py",
+        "if platform is not None and settings.platform != platform:",
+        "if False:",
+        _LAYOUT + "test_an_index_is_followed_by_hash_and_platform",
+    ),
+    Edit(
+        "provenance/layout.py",
+        "if len(settings.diff_ids) != len(manifest.layers):",
+        "if False:",
+        _LAYOUT + "test_what_is_not_an_image_is_refused",
+    ),
+    Edit(
+        "provenance/layout.py",
+        "known.get(layer.digest) == _stamp(file)",
+        "layer.digest in known",
+        "tests/unit/provenance/test_ledger.py::test_stamps_spare_the_hashing_until_the_file_changes",
+    ),
+    Edit(
+        "provenance/layers.py",
+        "if diff_id is not None and expanded.hexdigest() != diff_id.hex:",
+        "if False:",
+        _LAYOUT + "test_a_layer_with_bytes_outside_of_its_tar_is_refused",
+    ),
+    Edit(
+        "provenance/layers.py",
+        "        _check_zstd_frames(file, layer.size, where)\n",
+        "",
+        _LAYOUT + "test_a_layer_with_bytes_outside_of_its_tar_is_refused",
+    ),
+    Edit(
+        "provenance/layers.py",
+        "if len(pending) < 10 or pending[3] & ~1:",
+        "if len(pending) < 10:",
+        _LAYOUT + "test_a_layer_with_bytes_outside_of_its_tar_is_refused",
+    ),
+    Edit(
+        "provenance/layers.py",
+        "if size > most:",
+        "if False:",
+        _LAYOUT + "test_a_decompression_bomb_is_refused",
+    ),
+    Edit(
+        "provenance/layout_writing.py",
+        "if expected is not None and digest != expected:",
+        "if False:",
+        _LAYOUT + "test_writing_refuses_another_digest_and_leaves_nothing",
+    ),
+    Edit(
+        "provenance/referrers.py",
+        'if verdict.verification_result != "PASSED":',
+        "if False:",
+        _VERIFY + "test_a_failed_verification_makes_a_note_that_cannot_be_attached",
+    ),
+    Edit(
+        "provenance/referrers.py",
+        "if manifest.subject is None or manifest.subject.digest != image:",
+        "if manifest.subject is None:",
+        "tests/unit/provenance/test_referrers.py::test_only_what_is_attached_to_this_image_is_read",
+    ),
+    Edit(
+        "provenance/bundles.py",
+        "or len(signatures) != 1:",
+        "or not signatures:",
+        _SIGNING + "test_any_other_form_of_bundle_is_refused",
+    ),
+    Edit(
+        "provenance/bundles.py",
+        "if found is None or base64.b64encode(found).decode() != value:",
+        "if found is None:",
+        _SIGNING + "test_any_other_form_of_bundle_is_refused",
+    ),
+    Edit(
+        "provenance/bundles.py",
+        'if material.get("tlogEntries"):',
+        "if False:",
+        _ATTACKS + "test_04_14_a_log_entry_of_another_artifact_or_time",
+    ),
+    Edit(
+        "provenance/signing.py",
+        "if bundle.payload_type != PAYLOAD_TYPE:",
+        "if not bundle.payload_type:",
+        _ATTACKS + "test_20_a_right_signature_over_another_payload_type",
+    ),
+    Edit(
+        "provenance/signing.py",
+        "    if not is_signed_by(bundle, key):\n",
+        "    if not bundle.signature:\n",
+        _SIGNING + "test_another_keys_signature_does_not_hold",
+    ),
+    Edit(
+        "provenance/statements.py",
+        'if document.get("_type") != STATEMENT_TYPE:',
+        'if not str(document.get("_type")).startswith(STATEMENT_TYPE):',
+        _SIGNING + "test_a_malformed_statement_is_refused",
+    ),
+    Edit(
+        "provenance/statements.py",
+        'return self.subjects == ((("sha256", image.hex),),)',
+        "return self.is_about(image)",
+        _ATTACKS + "test_08b_a_subject_that_matches_in_part",
+    ),
+    Edit(
+        "provenance/evidence.py",
+        "if key in policy.revoked.keys:",
+        "if False:",
+        _VERIFY + "test_revoked_images_keys_and_builders",
+    ),
+    Edit(
+        "provenance/evidence.py",
+        "if trusted.not_after is not None and now > trusted.not_after:",
+        "if False:",
+        _ATTACKS + "test_15_a_key_past_its_end_without_a_trusted_time",
+    ),
+    Edit(
+        "provenance/evidence.py",
+        "if kind not in trusted.predicate_types:",
+        "if False:",
+        _ATTACKS + "test_a_statement_signed_by_the_verifiers_key_about_the_build_is_no_build",
+    ),
+    Edit(
+        "provenance/evidence.py",
+        "if name not in trusted.ids:",
+        "if False:",
+        _ATTACKS + "test_07_a_builder_id_not_paired_with_the_signer",
+    ),
+    Edit(
+        "provenance/evidence.py",
+        "if not statement.is_about(image):",
+        "if False:",
+        _ATTACKS + "test_08_a_statement_about_index_config_or_layer",
+    ),
+    Edit(
+        "provenance/evidence.py",
+        "if stage is CheckId.REVOKED and image in policy.revoked.digests:",
+        "if False:",
+        _VERIFY + "test_revoked_images_keys_and_builders",
+    ),
+    Edit(
+        "provenance/expectations.py",
+        "if wanted and parameters.lock != wanted[0]:",
+        "if False:",
+        _VERIFY + "test_another_lock_another_name_or_a_disagreement",
+    ),
+    Edit(
+        "provenance/expectations.py",
+        "if len(set(wanted)) > 1:",
+        "if False:",
+        _VERIFY + "test_another_lock_another_name_or_a_disagreement",
+    ),
+    Edit(
+        "provenance/expectations.py",
+        "if not wanted and not problem and policy.mode is Mode.REQUIRED:",
+        "if False:",
+        _VERIFY + "test_the_expectation_can_come_from_the_lock_the_policy_or_both",
+    ),
+    Edit(
+        "provenance/expectations.py",
+        "if definition.build_type != BUILD_TYPE:",
+        "if False:",
+        _VERIFY + "test_another_build_type_or_platform",
+    ),
+    Edit(
+        "provenance/expectations.py",
+        "if Digest.of(raw) == digest:",
+        "if raw:",
+        _ATTACKS + "test_a_lock_attached_by_a_stranger_is_believed_by_digest_only",
+    ),
+    Edit(
+        "provenance/assertions.py",
+        "if definition.internal_parameters.content_key != key:",
+        "if False:",
+        _VERIFY + "test_what_was_signed_differs_from_the_lock",
+    ),
+    Edit(
+        "provenance/assertions.py",
+        "if signed != artifacts:",
+        "if not signed:",
+        _VERIFY + "test_what_was_signed_differs_from_the_lock",
+    ),
+    Edit(
+        "provenance/assertions.py",
+        "if base.manifest not in {entry.digest for entry in listed.manifests}:",
+        "if False:",
+        _VERIFY + "test_an_index_is_allowed_only_with_its_own_list",
+    ),
+    Edit(
+        "provenance/assertions.py",
+        "if image.settings.diff_ids[:count] != base.diff_ids:",
+        "if False:",
+        _VERIFY + "test_layers_that_are_not_the_bases",
+    ),
+    Edit(
+        "provenance/assertions.py",
+        "if not lock.base.pinned and policy.mode is Mode.REQUIRED:",
+        "if False:",
+        _VERIFY + "test_a_base_named_by_a_tag_alone_is_refused_in_required_mode",
+    ),
+    Edit(
+        "provenance/assertions.py",
+        'if scan.verdict != "clean":',
+        "if False:",
+        _VERIFY + "test_a_trusted_scan_that_speaks_against_the_image_outweighs_a_clean_one",
+    ),
+    Edit(
+        "provenance/assertions.py",
+        "if newest.ruleset < policy.min_ruleset:",
+        "if False:",
+        _VERIFY + "test_an_old_ruleset",
+    ),
+    Edit(
+        "provenance/assertions.py",
+        "if agent.reported != agent.pinned or agent.exit_code != 0:",
+        "if agent.exit_code != 0:",
+        _VERIFY + "test_a_detection_that_disagrees",
+    ),
+    Edit(
+        "provenance/assertions.py",
+        'if cast(VsaPredicate, one.predicate).verification_result != "PASSED":',
+        "if False:",
+        _ATTACKS + "test_03_provenance_or_a_failed_summary_is_no_approval",
+    ),
+    Edit(
+        "provenance/assertions.py",
+        "if summary.resource_uri != wanted:",
+        "if not summary.resource_uri:",
+        _VERIFY + "test_a_summary_that_does_not_say_it",
+    ),
+    Edit(
+        "provenance/assertions.py",
+        "if now - finished > policy.max_age:",
+        "if False:",
+        _VERIFY + "test_age_is_by_our_clock",
+    ),
+    Edit(
+        "provenance/assertions.py",
+        "if now > policy.valid_until:",
+        "if False:",
+        _VERIFY + "test_a_policy_past_its_end",
+    ),
+    Edit(
+        "provenance/verify.py",
+        "        needed.add(CheckId.SUMMARY)\n",
+        "        pass\n",
+        _VERIFY + "test_what_is_needed_is_needed_even_if_nothing_failed",
+    ),
+    Edit(
+        "provenance/verify.py",
+        "and not any(check.status is Status.FAILED for check in checks)",
+        "",
+        _VERIFY + "test_a_configuration_that_no_image_of_ours_has",
+    ),
+    Edit(
+        "provenance/marks.py",
+        "if policy.serial < marks.serial:",
+        "if False:",
+        _VERIFY + "test_an_older_or_silently_changed_policy_is_refused",
+    ),
+    Edit(
+        "provenance/marks.py",
+        "if policy.serial == marks.serial and policy.digest != marks.policy:",
+        "if False:",
+        _VERIFY + "test_an_older_or_silently_changed_policy_is_refused",
+    ),
+    Edit(
+        "provenance/keys.py",
+        "if status.st_mode & 0o077:",
+        "if status.st_mode & 0o007:",
+        _SIGNING + "test_a_key_that_others_can_reach_is_refused",
+    ),
+    Edit(
+        "provenance/policy.py",
+        "if status.st_mode & 0o022 and not sticky_folder:",
+        "if False:",
+        _POLICY + "test_what_others_can_write_is_refused",
+    ),
+    Edit(
+        "provenance/policy.py",
+        "for one in (real, given)):",
+        "for one in (real,)):",
+        _POLICY + "test_a_policy_at_or_under_builder_toml_is_refused",
+    ),
+    Edit(
+        "provenance/policy.py",
+        "if other.key.fingerprint == entry.key.fingerprint:",
+        "if False:",
+        _POLICY + "test_a_wrong_policy_names_file_and_place",
+    ),
+    Edit(
+        "provenance/policy_model.py",
+        "        if value != neutral:\n",
+        "        if False:\n",
+        _POLICY + "test_a_wrong_policy_names_file_and_place",
+    ),
+)
