@@ -1,1 +1,1 @@
-"""One-line edits to security-relevant modules, each with a test that must go red: python -m tests.sabotage."""
+"""One-line edits to security-relevant modules, each with a test that notices: python -m tests.sabotage."""
