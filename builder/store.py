@@ -73,14 +73,14 @@ class ContentStore:
             file = self.path_of(integrity).open("rb")
         except OSError:
             raise StateError(
-                f"not in the store: {what}", where=str(integrity), hint="builder lock fetches it again"
+                f"not in the store: {what}", where=str(integrity), hint="builder lock"
             ) from None
         with file:
             if _hash(file, integrity.algorithm) != integrity.hex:
                 raise StateError(
                     f"damaged in the store: {what}",
                     where=str(self.path_of(integrity)),
-                    hint="builder lock fetches it again",
+                    hint="builder lock",
                 )
             file.seek(0)
             yield file
