@@ -35,8 +35,9 @@ SKIP_PERMISSIONS: Final = (
     "hello",
 )
 
+# At the start of a line and followed by nothing or a space, so that no version in a warning is taken for it.
 _VERSION: Final = re.compile(
-    rb"(?<![\w.-])v?(\d+\.\d+\.\d+(?:-[0-9A-Za-z.-]+)?(?:\+[0-9A-Za-z.-]+)?)(?![\w.-])"
+    rb"^v?([0-9]+\.[0-9]+\.[0-9]+(?:-[0-9A-Za-z.-]+)?(?:\+[0-9A-Za-z.-]+)?)(?=\s|$)", re.MULTILINE
 )
 # What Claude Code says when it refuses the flag; anything else that it says is not a refusal of the flag.
 _ROOT_REFUSED: Final = re.compile(rb"cannot be used with root", re.IGNORECASE)
@@ -107,8 +108,9 @@ def _version_of(
     command = agent_exec(plan.account, (launcher_path(name), "--version"))
     outcome = engine.exec(container, command, deadline=VERSION_SECONDS)
     _need_container(engine, container, outcome)
-    # Pi answers on standard error.
-    found = _VERSION.search(outcome.stdout[:MAX_OUTPUT]) or _VERSION.search(outcome.stderr[:MAX_OUTPUT])
+    # Pi answers on standard error. Beside an answer on standard output, what is there is not the answer.
+    answer = outcome.stdout if outcome.stdout.strip() else outcome.stderr
+    found = _VERSION.search(answer[:MAX_OUTPUT])
     reported = found[1].decode("ascii") if found else ""
     problem = _problem(outcome, reported, pinned)
     if problem:

@@ -59,6 +59,11 @@ def test_three_pinned_versions(scripted: Bench, verified: VerifiedImage, tmp_pat
     assert scripted.engine.containers == {}
 
 
+def test_an_answer_on_standard_error(scripted: Bench, verified: VerifiedImage, tmp_path: Path) -> None:
+    scripted.engine.answers[PI] = said(b"", stderr=b"0.73.1\n")
+    assert run(scripted, verified, tmp_path).agents[2].reported == "0.73.1"
+
+
 def test_what_claude_code_does_as_root_and_as_the_agent(
     scripted: Bench, verified: VerifiedImage, tmp_path: Path
 ) -> None:
@@ -94,6 +99,8 @@ def test_every_command_but_one_runs_as_the_agent(
         (said(b"2.1.3280\n"), "reports version 2.1.3280"),
         (said(b""), "reports no version; it said: nothing"),
         (said(b"", stderr=b"warning: 2.1.328\n"), "reports no version"),
+        (said(b"ready\n", stderr=b"2.1.328\n"), "reports no version"),
+        (said(b"2.1.328.4\n"), "reports no version"),
         (said(b"2.1.328\n", exit_code=1), "exit code 1"),
         (
             said(exit_code=127, stderr=b"claude: not found"),
