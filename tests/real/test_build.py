@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import tarfile
+import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -53,19 +54,18 @@ def buildx(builder_image: LoadedImage, tmp_path_factory: pytest.TempPathFactory)
 
 
 @contextmanager
-def fresh_container(engine: Engine, image: LoadedImage, tmp_path: Path) -> Iterator[BuildContainer]:
-    private = tmp_path / "socket"
-    private.mkdir(mode=0o700)
-    with build_container(engine, image, private, (LABEL,), deadline=600) as container:
+def fresh_container(engine: Engine, image: LoadedImage) -> Iterator[BuildContainer]:
+    # Not below pytest's directory: the path of a socket must be short.
+    with (
+        tempfile.TemporaryDirectory(prefix="b") as private,
+        build_container(engine, image, Path(private), (LABEL,), deadline=600) as container,
+    ):
         yield container
-    private.rmdir() if not any(private.iterdir()) else None
 
 
 @pytest.fixture(scope="module")
-def container(
-    engine: Engine, builder_image: LoadedImage, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[BuildContainer]:
-    with fresh_container(engine, builder_image, tmp_path_factory.mktemp("b")) as running:
+def container(engine: Engine, builder_image: LoadedImage) -> Iterator[BuildContainer]:
+    with fresh_container(engine, builder_image) as running:
         yield running
 
 
@@ -186,7 +186,7 @@ def test_two_cold_builds_have_the_same_digest_whatever_the_host_is_set_to(
         time.tzset()
         before = os.umask(mask)
         try:
-            with fresh_container(engine, builder_image, root) as running:
+            with fresh_container(engine, builder_image) as running:
                 bench = Bench(base, buildx, running, root)
                 digests.append(bench.build(tiny_set(root, base, TEMPLATE)).digest)
                 # And warm: nothing is done again, and the same comes out.
@@ -254,13 +254,13 @@ def test_a_lost_build_container_is_noticed_and_the_next_build_works(
     engine: Engine, builder_image: LoadedImage, base: OciImage, buildx: Path, tmp_path: Path
 ) -> None:
     lost_at = []
-    with fresh_container(engine, builder_image, tmp_path) as running:
+    with fresh_container(engine, builder_image) as running:
         bench = Bench(base, buildx, running, tmp_path)
 
         def kill(line: str) -> None:
             if line == "sleeping":
-                lost_at.append(time.monotonic())
                 engine.remove(running.container)
+                lost_at.append(time.monotonic())
 
         bench.lines = type("Lines", (list,), {"append": staticmethod(kill)})()
         tiny = tiny_set(tmp_path, base, TEMPLATE, script="echo sleeping; sleep 300")
@@ -270,7 +270,7 @@ def test_a_lost_build_container_is_noticed_and_the_next_build_works(
     assert time.monotonic() - lost_at[0] < 20
     again = tmp_path / "again"
     again.mkdir(mode=0o700)
-    with fresh_container(engine, builder_image, again) as running:
+    with fresh_container(engine, builder_image) as running:
         Bench(base, buildx, running, again).build(tiny_set(again, base, TEMPLATE))
 
 
