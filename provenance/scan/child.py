@@ -26,7 +26,7 @@ def main() -> int:
         request = read_request(sys.stdin.buffer.read(MAX_REQUEST + 1))
         report = _scan(request)
     except UsageError as refused:
-        sys.stderr.write(f"{shown_text(str(refused))}\n")
+        sys.stderr.write(f"{shown_text(refused.what)}\n")
         return EXIT_REFUSED
     sys.stdout.buffer.write(report_to_json(report))
     sys.stdout.buffer.flush()

@@ -21,6 +21,7 @@ RULE_USERINFO: Final = "url-userinfo"
 RULE_AUTHORIZATION: Final = "authorization-header"
 
 _CAMEL: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+_VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.\-]{0,99}")
 _ASSIGNMENT: Final = re.compile(
     r"""(?<![A-Za-z0-9_.$\-])([A-Za-z_][A-Za-z0-9_.\-]{1,99})=("(?:[^"\\]|\\.){0,8192}"|'[^']{0,8192}'|[^\s"'&;|]{0,8192})"""
 )
@@ -46,7 +47,9 @@ class NamedValue:
 
 def judge_named(name: str, value: str) -> NamedValue | None:
     """A literal under a name that says credential. References, paths, switches and fillers are none."""
-    plain = name.rpartition(":")[2] if name.startswith(("build-arg:", "label:")) else name
+    plain = name.rpartition(":")[2]  # build-arg:NAME, //registry/:_authToken
+    if not _VARIABLE.fullmatch(plain):
+        return None  # package names and paths are keys of lock files, and speak of tokens of another kind
     upper = _CAMEL.sub("_", plain).upper().replace("-", "_")
     exact = upper in SECRET_NAMES
     if not exact and (HARMLESS_NAMES.fullmatch(upper) or not SECRET_WORDS.search(upper)):

@@ -270,6 +270,13 @@ HARMLESS = [
         },
     ),
     Leak(
+        "package-names-in-a-lock",
+        "own",
+        documents=(
+            ("lock", b'{"node_modules/@tokenizer/token":"npm-anything-else","tree":{"js-tokens":"4.0.0"}}'),
+        ),
+    ),
+    Leak(
         "a-symbolic-link-to-a-secret-mount",
         "own",
         layers=((Entry("root/.netrc", kind=tarfile.SYMTYPE, link="/run/secrets/netrc"),),),
