@@ -33,11 +33,11 @@ class Command:
     private file, at most ``stdout_limit`` bytes, and is not captured; the live callback sees it all the same.
     """
 
-    argv: tuple[str, ...]
-    environment: Mapping[str, str]
+    argv: tuple[str, ...] = field(repr=False)
+    environment: Mapping[str, str] = field(repr=False)
     deadline: float
     working_dir: Path = Path("/")
-    stdin: Input = None
+    stdin: Input = field(default=None, repr=False)
     stdout_path: Path | None = None
     stdout_limit: int = 1 << 34
     capture: int = 1 << 20  # most bytes kept of each pipe, the first ones; the live callbacks see every chunk
@@ -51,8 +51,8 @@ class Outcome:
 
     ending: Ending
     exit_code: int | None
-    stdout: bytes = b""
-    stderr: bytes = b""
+    stdout: bytes = field(default=b"", repr=False)
+    stderr: bytes = field(default=b"", repr=False)
     stdout_truncated: bool = False
     stderr_truncated: bool = False
     detail: str = ""

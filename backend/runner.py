@@ -61,6 +61,7 @@ class Child:
         if command.stdin is not None:
             raise ValueError("a spawned child's standard input is our pipe")
         self._stop = threading.Event()
+        self._failure = _Failure()
         self._outcome: Outcome | None = None
         self._stdin = -1
         self.pid: int | None = None
@@ -80,7 +81,7 @@ class Child:
         self._thread.start()
 
     def _supervise(self, supervision: _Supervision, opened: contextlib.ExitStack) -> None:
-        with opened:
+        with self._failure, opened:
             self._outcome = supervision.to_the_end()
 
     def __enter__(self) -> Self:
@@ -104,17 +105,41 @@ class Child:
         """The outcome, waiting at most that long; None while the child runs."""
         if self._thread is not None:
             self._thread.join(max(0.0, seconds))
+        self._failure.pass_on()
         return self._outcome
 
     def end(self) -> Outcome:
-        """Close the input, then TERM, then KILL on the group; the outcome. Idempotent."""
+        """Close the input, then TERM, then KILL on the group; the outcome. Idempotent.
+
+        What a callback raised, which has ended the child already, is raised here and by :meth:`wait`, once.
+        """
         self.close_stdin()
         self._stop.set()
         if self._thread is not None:
             self._thread.join()
-        if self._outcome is None:  # a callback raised in the thread, which has ended the child
+        self._failure.pass_on()
+        if self._outcome is None:
             self._outcome = Outcome(ending=Ending.CANCELLED, exit_code=None, detail="a callback failed")
         return self._outcome
+
+
+class _Failure:
+    """Takes an exception out of the supervising thread into the one that asks."""
+
+    def __init__(self) -> None:
+        self._raised: BaseException | None = None
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, _kind: object, raised: BaseException | None, _trace: object) -> bool:
+        self._raised = raised
+        return True
+
+    def pass_on(self) -> None:
+        raised, self._raised = self._raised, None
+        if raised is not None:
+            raise raised
 
 
 @dataclass(frozen=True, slots=True)
@@ -334,20 +359,22 @@ class _Supervision:
 
     def _sweep(self) -> None:
         """End what is left of the group, also when an exception left the loop, and reap the leader."""
-        if not self._leader_gone and self._give_up_at is None:
-            self._signal(signal.SIGTERM)
-            until = time.monotonic() + self._command.grace
-            while time.monotonic() < until and not self._leader_has_ended():
-                time.sleep(0.02)
-        self._signal(signal.SIGKILL)
-        self._close_stdin()
-        for pipe in (self._process.stdout, self._process.stderr):
-            if pipe is not None:
-                pipe.close()
         try:
-            self._process.wait(_UNKILLABLE)
-        except subprocess.TimeoutExpired:
-            self._detail = f"process {self._process.pid} does not end even after KILL"
+            if not self._leader_gone and self._give_up_at is None:
+                self._signal(signal.SIGTERM)
+                until = time.monotonic() + self._command.grace
+                while time.monotonic() < until and not self._leader_has_ended():
+                    time.sleep(0.02)
+        finally:  # a second Ctrl-C cuts the grace short, and nothing else
+            self._signal(signal.SIGKILL)
+            self._close_stdin()
+            for pipe in (self._process.stdout, self._process.stderr):
+                if pipe is not None:
+                    pipe.close()
+            try:
+                self._process.wait(_UNKILLABLE)
+            except subprocess.TimeoutExpired:
+                self._detail = f"process {self._process.pid} does not end even after KILL"
 
 
 def _exit_handle(pid: int) -> int | None:

@@ -18,8 +18,11 @@ done
 case "$1" in info|version|--*) [ -f {answers}/"$verb" ] || verb=${{verb%%-*}} ;; esac
 [ -f {answers}/"$verb" ] || {{ echo "no answer for $verb" >&2; exit 97; }}
 [ -f {answers}/"$verb.stderr" ] && cat {answers}/"$verb.stderr" >&2
+[ -f {answers}/"$verb.reads" ] && cat >{record}.stdin
 cat {answers}/"$verb"
-exit "$(cat {answers}/"$verb.code")"
+code=$(cat {answers}/"$verb.code")
+[ -d {answers}/"$verb.after" ] && cp {answers}/"$verb.after"/* {answers}/
+exit "$code"
 """
 
 
@@ -47,13 +50,26 @@ class Shim:
         self.path.chmod(0o755)
         return self
 
-    def answer(self, verb: str, stdout: str = "", *, stderr: str = "", code: int = 0) -> None:
-        """What the program says to this verb (its first two words)."""
+    def answer(
+        self, verb: str, stdout: str = "", *, stderr: str = "", code: int = 0, after: str = ""
+    ) -> None:
+        """What the program says to this verb (its first two words), at once or ``after`` another one."""
         answers = self.folder / f"{self.program}.answers"
+        if after:
+            answers = answers / f"{after}.after"
+            answers.mkdir(exist_ok=True)
         (answers / verb).write_text(stdout)
         (answers / f"{verb}.code").write_text(str(code))
         if stderr:
             (answers / f"{verb}.stderr").write_text(stderr)
+
+    def reads(self, verb: str) -> None:
+        """This verb reads all of its standard input, and keeps it for :meth:`input`."""
+        (self.folder / f"{self.program}.answers" / f"{verb}.reads").touch()
+
+    def input(self) -> bytes:
+        """What was read."""
+        return self.record.with_name(self.record.name + ".stdin").read_bytes()
 
     def calls(self) -> list[list[str]]:
         """The argv of each call so far, without the program."""

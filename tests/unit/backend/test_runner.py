@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -299,6 +301,44 @@ def test_a_spawned_child_is_ended_with_its_group() -> None:
     assert (outcome.ending, outcome.exit_code) == (Ending.CANCELLED, -9)
     assert gone_within(int(outcome.stdout), 1)
     assert child.end() == outcome
+
+
+def test_what_a_callback_of_a_spawned_child_raises_is_raised_where_it_is_asked_for() -> None:
+    def fail(chunk: bytes) -> None:
+        raise LookupError(chunk)
+
+    child = spawn(command("sh", "-c", "echo $$; exec sleep 60"), on_stdout=fail)
+    with pytest.raises(LookupError) as caught:
+        child.wait(5)
+    assert gone_within(int(caught.value.args[0]), 2)
+    assert child.end().ending is Ending.CANCELLED
+
+
+def test_a_second_interrupt_during_the_grace_still_kills_the_group() -> None:
+    pids: list[int] = []
+
+    def interrupt_twice(chunk: bytes) -> None:
+        pids.append(int(chunk))
+        main = threading.main_thread().ident
+        assert main is not None
+        threading.Timer(0.3, signal.pthread_kill, (main, signal.SIGINT)).start()
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(command("sh", "-c", "trap '' TERM; echo $$; sleep 60", grace=30), on_stdout=interrupt_twice)
+    assert gone_within(pids[0], 1)
+
+
+def test_no_repr_shows_what_a_child_is_told_or_says() -> None:
+    private = Command(
+        argv=("sh", "-c", "cat; echo dummy-secret >&2"),
+        environment={"PATH": os.defpath, "TOKEN": "dummy-secret"},
+        deadline=10,
+        stdin=b"dummy-secret",
+    )
+    outcome = run(private)
+    assert b"dummy-secret" in outcome.stdout + outcome.stderr
+    assert "dummy-secret" not in repr(private) + repr(outcome)
 
 
 def test_a_spawned_child_that_cannot_start_is_an_outcome() -> None:
