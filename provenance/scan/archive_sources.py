@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from dataclasses import dataclass, field
+from functools import partial
 from typing import BinaryIO, Final
 
 from images.digests import Digest
@@ -86,15 +87,14 @@ def _sort_in(
     with blobs.open(name) as file:
         media_type = layer_type(file, named_layer=name in references.layers)
         if not media_type:
-            raw = read_document(file, name)
-            if digest is not None and Digest.of(raw) != digest:
-                raise VerifyFailed("its bytes are not those of its digest")
             kind = PlaceKind.DOCUMENT
             if name in references.configs:
                 kind = PlaceKind.CONFIG
             elif name in references.manifests:
                 kind = PlaceKind.MANIFEST
-            documents.append(DocumentSource(digest or name, raw, kind))
+            documents.append(
+                DocumentSource(digest or name, partial(_read_checked, blobs, name, digest), kind)
+            )
             return
         diff_id = references.diff_ids.get(name)
         if digest is None:
@@ -102,7 +102,15 @@ def _sort_in(
             known = diff_id if media_type == MEDIA_LAYER_TAR else None
             digest = known or _digest_of(file)
     layer = Descriptor(media_type, digest, blobs.size(name))
-    layers.append(LayerSource(layer, diff_id, lambda: blobs.open(name)))
+    layers.append(LayerSource(layer, diff_id, partial(blobs.open, name)))
+
+
+def _read_checked(blobs: Blobs, name: str, digest: Digest | None) -> bytes:
+    with blobs.open(name) as file:
+        raw = read_document(file, name)
+    if digest is not None and Digest.of(raw) != digest:
+        raise VerifyFailed("its bytes are not those of its digest", where=name)
+    return raw
 
 
 def _digest_of(file: BinaryIO) -> Digest:

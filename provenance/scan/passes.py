@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 from images.credentials import RULESET_VERSION
 from images.errors import VerifyFailed
@@ -29,7 +30,7 @@ def scan_sources(sources: Sources, request: ScanRequest, allow: AllowList, engin
     collector = Collector(request.key, allow, Packages(request.packages))
     for reason in sources.missing:
         collector.incomplete(reason)
-    extra = tuple(DocumentSource(name, raw) for name, raw in request.documents)
+    extra = tuple(DocumentSource(name, partial(bytes, raw)) for name, raw in request.documents)
     for document in (*sources.documents, *extra):
         _scan_document(document, engine, collector)
 
@@ -51,7 +52,11 @@ def scan_sources(sources: Sources, request: ScanRequest, allow: AllowList, engin
 
 
 def _scan_document(document: DocumentSource, engine: Engine, collector: Collector) -> None:
-    raw = document.raw
+    try:
+        raw = document.read()
+    except VerifyFailed as broken:
+        collector.incomplete(f"{document.name}: {broken}")
+        return
     scanned = 0
     try:
         for candidate in engine.finder().find(raw) if raw else ():

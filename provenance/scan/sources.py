@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import BinaryIO, Final
 
@@ -36,10 +37,14 @@ class LayerSource:
 
 @dataclass(frozen=True, slots=True)
 class DocumentSource:
-    """Bytes that are no tar: manifests, configurations, attestations, whatever else an archive holds."""
+    """Bytes that are no tar: manifests, configurations, attestations, whatever else there is.
+
+    ``read`` gives at most ``MAX_DOCUMENT`` bytes, re-hashed where ``name`` is a digest, or raises VerifyFailed:
+    an archive may hold more of them than memory.
+    """
 
     name: str  # its digest, or the name the caller gave
-    raw: bytes = field(repr=False)
+    read: Callable[[], bytes] = field(repr=False)
     kind: PlaceKind = PlaceKind.DOCUMENT
 
 
@@ -60,17 +65,15 @@ def image_sources(layout: Path, digest: Digest) -> Sources:
     holds an OciImage, so they were found to follow from the same stored bytes.
     """
     manifest = read_manifest(layout, digest)
-    config = read_blob(layout, manifest.config)
     unique = {layer.digest: layer for layer in manifest.layers}
     return Sources(
         digest,
-        tuple(
-            LayerSource(layer, None, lambda layer=layer: open_blob(layout, layer))  # type: ignore[misc]
-            for layer in unique.values()
-        ),
+        tuple(LayerSource(layer, None, partial(open_blob, layout, layer)) for layer in unique.values()),
         (
-            DocumentSource(digest, manifest.raw, PlaceKind.MANIFEST),
-            DocumentSource(manifest.config.digest, config, PlaceKind.CONFIG),
+            DocumentSource(digest, partial(bytes, manifest.raw), PlaceKind.MANIFEST),
+            DocumentSource(
+                manifest.config.digest, partial(read_blob, layout, manifest.config), PlaceKind.CONFIG
+            ),
         ),
     )
 
@@ -87,9 +90,10 @@ def with_referrers(sources: Sources, layout: Path) -> Sources:
             manifest = read_manifest(layout, entry.digest)
             if manifest.subject is None or manifest.subject.digest != sources.subject:
                 continue
-            documents.append(DocumentSource(manifest.digest, manifest.raw, PlaceKind.MANIFEST))
+            read = partial(read_blob, layout, manifest.digest)
+            documents.append(DocumentSource(manifest.digest, read, PlaceKind.MANIFEST))
             for blob in (manifest.config, *manifest.layers):
-                documents.append(DocumentSource(blob.digest, read_blob(layout, blob, MAX_DOCUMENT)))
+                documents.append(DocumentSource(blob.digest, partial(read_blob, layout, blob, MAX_DOCUMENT)))
         except VerifyFailed as broken:
             if not _is_index(entry):
                 missing.append(f"{entry.digest}: {broken}")
