@@ -39,8 +39,8 @@ class LayerSource:
 class DocumentSource:
     """Bytes that are no tar: manifests, configurations, attestations, whatever else there is.
 
-    ``read`` gives at most ``MAX_DOCUMENT`` bytes, re-hashed where ``name`` is a digest, or raises VerifyFailed:
-    an archive may hold more of them than memory.
+    ``read`` gives at most ``MAX_DOCUMENT`` bytes, re-hashed where ``name`` is a digest, or raises
+    VerifyFailed. One at a time: an archive may hold more of them than memory.
     """
 
     name: str  # its digest, or the name the caller gave
