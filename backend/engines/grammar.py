@@ -8,6 +8,8 @@ from pathlib import PurePosixPath
 from typing import Final, NoReturn
 
 from backend.containers import ContainerPlan, ExecPlan, Network, Purpose
+from images.credential_places import HARMLESS_NAMES, SECRET_NAMES, SECRET_WORDS
+from images.credentials import redact
 from images.errors import HostError
 
 SHM_BYTES: Final = (
@@ -62,9 +64,11 @@ def check_exec(plan: ExecPlan) -> None:
     for text in (*plan.argv, *(value for _, value in plan.environment)):
         if "\0" in text or len(text.encode("utf-8", "surrogateescape")) > _MAX_ARGUMENT:
             raise HostError("an argument of the command is too long or holds a zero byte")
-    for name, _ in plan.environment:
+    for name, value in plan.environment:
         if not _VARIABLE.fullmatch(name):
             raise HostError(f"not a variable name: {name[:80]!r}")
+        if _is_secret(name, value):
+            raise HostError(f"variable {name[:80]} looks like a credential, and argv is no place for one")
     if not all(0 <= number <= _MAX_ID for number in plan.user):
         raise HostError(f"user {plan.user} is out of range")
     if not _is_plain_path(plan.working_dir):
@@ -90,19 +94,27 @@ def _check_texts(plan: ContainerPlan) -> None:
         _refuse(plan, f"not a container name: {plan.name[:120]!r}")
     if not _HOST.fullmatch(plan.hostname):
         _refuse(plan, f"not a host name: {plan.hostname[:80]!r}")
-    for name, value in plan.labels:
-        if not _LABEL.fullmatch(name) or not value.isprintable() or len(value) > 256:
-            _refuse(plan, f"not a label: {name[:80]!r}")
-    for name, _ in plan.environment:
-        if not _VARIABLE.fullmatch(name):
-            _refuse(plan, f"not a variable name: {name[:80]!r}")
-    if len(dict(plan.environment)) != len(plan.environment) or len(dict(plan.labels)) != len(plan.labels):
-        _refuse(plan, "a variable or label is named twice")
+    _check_named(plan)
     texts = (*plan.entrypoint, *plan.arguments, *(value for _, value in plan.environment))
     if any("\0" in text or argument_bytes((text,)) > _MAX_ARGUMENT for text in texts):
         _refuse(plan, "an argument is too long or holds a zero byte")
     if plan.entrypoint and not plan.entrypoint[0].startswith("/"):
         _refuse(plan, "the entry point is not an absolute path")
+
+
+def _check_named(plan: ContainerPlan) -> None:
+    """Labels and variables: each named once, by a plain name, and no credential."""
+    for name, value in plan.labels:
+        plain = _LABEL.fullmatch(name) and value.isprintable() and len(value) <= 256
+        if not plain or redact(value) != value:
+            _refuse(plan, f"not a label: {name[:80]!r}")
+    for name, value in plan.environment:
+        if not _VARIABLE.fullmatch(name):
+            _refuse(plan, f"not a variable name: {name[:80]!r}")
+        if _is_secret(name, value):
+            _refuse(plan, f"variable {name[:80]} looks like a credential, and argv is no place for one")
+    if len(dict(plan.environment)) != len(plan.environment) or len(dict(plan.labels)) != len(plan.labels):
+        _refuse(plan, "a variable or label is named twice")
 
 
 def _check_paths(plan: ContainerPlan) -> None:
@@ -124,6 +136,13 @@ def _check_paths(plan: ContainerPlan) -> None:
         plan.limits.memory >= 6 * 1024 * 1024 and plan.limits.pids > 0 and 0 < plan.limits.cpus <= 4096
     ):
         _refuse(plan, "a limit is out of range")
+
+
+def _is_secret(name: str, value: str) -> bool:
+    """By its name, or by the shape of its value. Every process of the host can read an argv."""
+    upper = name.upper()
+    by_word = SECRET_WORDS.search(upper) is not None and not HARMLESS_NAMES.fullmatch(upper)
+    return bool(value) and (upper in SECRET_NAMES or by_word or redact(value) != value)
 
 
 def _is_plain_path(path: str) -> bool:

@@ -35,6 +35,7 @@ from tests.fakes.shim import Shim
 
 GOLDEN = Path(__file__).parent / "golden"
 ID = "0123456789abcdef" * 4
+SECRET = "ghp_" + "A1b2C3d4E5f6G7h8I9j0K1l2M3n4O5p6Q7r8"
 LABELS = (("agent-image-builder.owner", "f" * 32),)
 
 
@@ -180,6 +181,10 @@ BAD = {
     "a label twice": {"labels": (("a", "b"), ("a", "c"))},
     "a variable with an equals sign": {"environment": (("A=B", "c"),)},
     "a variable twice": {"environment": (("A", "b"), ("A", "c"))},
+    "a credential by its name": {"environment": (("ANTHROPIC_API_KEY", "dummy"),)},
+    "a credential by its name's words": {"environment": (("my_service_token", "dummy"),)},
+    "a credential by its shape": {"environment": (("HARMLESS", SECRET),)},
+    "a credential in a label": {"labels": (("a", SECRET),)},
     "a zero byte": {"arguments": ("a\0b",)},
     "an argument too long for Linux": {"arguments": ("a" * (128 * 1024),)},
     "a relative entry point": {"entrypoint": ("sh",)},
@@ -197,8 +202,9 @@ def test_a_dangerous_plan_never_reaches_an_engine(what: str, loaded: LoadedImage
     plan = replace(launch_plan(loaded), **BAD[what])  # type: ignore[arg-type]
     for product in ("docker", "podman"):
         engine, shim = engine_on(tmp_path / product, product)
-        with pytest.raises(HostError, match="not allowed"):
+        with pytest.raises(HostError, match="not allowed") as caught:
             engine.create(plan)
+        assert SECRET not in str(caught.value)
         assert shim.calls() == []
 
 
@@ -207,6 +213,8 @@ BAD_EXEC = {
     "an empty program": {"argv": ("",)},
     "a zero byte": {"argv": ("a", "b\0")},
     "a bad variable": {"environment": (("A B", "c"),)},
+    "a credential by its name": {"environment": (("GITHUB_TOKEN", "dummy"),)},
+    "a credential by its shape": {"environment": (("HARMLESS", SECRET),)},
     "a bad user": {"user": (-1, 0)},
     "a relative directory": {"working_dir": "x"},
 }
