@@ -27,7 +27,9 @@ COPIED = (
 def main() -> int:
     """Exit code 0 when every edit was noticed."""
     wanted = sys.argv[1:]
-    edits = [edit for edit in EDITS if not wanted or any(word in edit.file for word in wanted)]
+    edits = [
+        edit for edit in EDITS if not wanted or any(word in f"{edit.file}: {edit.old}" for word in wanted)
+    ]
     with tempfile.TemporaryDirectory(prefix="sabotage-") as folder:
         copy = Path(folder)
         for name in COPIED:

@@ -26,7 +26,7 @@ EDITS = (
         "provenance/layout.py",
         "if Digest.of(data) != digest:",
         "if not data:",
-        _LAYOUT + "test_one_flipped_byte_in_any_blob_is_found",
+        _LAYOUT + "test_a_change_that_still_makes_sense_is_found",
     ),
     Edit(
         "provenance/layout.py",
@@ -170,7 +170,7 @@ EDITS = (
         "provenance/evidence.py",
         "if not statement.is_about(image):",
         "if False:",
-        _ATTACKS + "test_08_a_statement_about_index_config_or_layer",
+        _VERIFY + "test_a_replay_of_another_images_statement_neither_helps_nor_breaks",
     ),
     Edit(
         "provenance/evidence.py",
@@ -260,7 +260,7 @@ EDITS = (
         "provenance/assertions.py",
         'if cast(VsaPredicate, one.predicate).verification_result != "PASSED":',
         "if False:",
-        _ATTACKS + "test_03_provenance_or_a_failed_summary_is_no_approval",
+        _VERIFY + "test_a_trusted_failed_summary_outweighs_a_passed_one",
     ),
     Edit(
         "provenance/assertions.py",

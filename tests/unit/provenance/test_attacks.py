@@ -11,14 +11,14 @@ import pytest
 
 from images.digests import Digest
 from images.errors import ExitCode, UsageError, VerifyFailed
-from images.lockfile import lock_bytes, lock_digest
+from images.lockfile import lock_bytes
 from images.oci import MEDIA_INDEX, MEDIA_MANIFEST
 from provenance.checks import CheckId, Status
 from provenance.expectations import Expectation
 from provenance.layout import blob_path, open_image, read_index, read_manifest
 from provenance.layout_writing import add_manifest, import_image, init_layout, write_blob
 from provenance.predicates import PROVENANCE_TYPE, SCAN_TYPE, VSA_TYPE
-from provenance.referrers import add_referrer, read_referrers
+from provenance.referrers import LOCK_TYPE, add_referrer, read_referrers
 from provenance.statements import PAYLOAD_TYPE
 from provenance.verify import VerificationReport
 from tests.fakes.evidence import attach_raw, edit_bundle, forge, key, signed, statement_bytes
@@ -340,15 +340,13 @@ def test_a_statement_signed_by_the_verifiers_key_about_the_build_is_no_build(wor
     refused(world.admit(), CheckId.PREDICATE)
 
 
-def test_a_lock_attached_by_a_stranger_is_believed_by_digest_only(proved: World) -> None:
-    stranger = replace(proved.lock, node_version="1.0.0")
-    attach_raw(
-        proved.layout,
-        proved.image.digest,
-        lock_bytes(stranger),
-        artifact_type="application/vnd.agent-image-builder.lock.v1+json",
-    )
-    assert proved.admit().require().lock_digest == lock_digest(proved.lock)
+def test_a_lock_attached_by_a_stranger_is_believed_by_digest_only(world: World) -> None:
+    """Whichever lies first: only the expected digest chooses."""
+    stranger = lock_bytes(replace(world.lock, node_version="1.0.0"))
+    attach_raw(world.layout, world.image.digest, stranger, artifact_type=LOCK_TYPE)
+    attach_raw(world.layout, world.image.digest, b"no lock at all", artifact_type=LOCK_TYPE)
+    world.prove()
+    assert world.verify().require().lock == world.lock
 
 
 def test_the_same_statement_under_two_signatures_counts_once(proved: World) -> None:

@@ -93,6 +93,22 @@ def test_a_blob_cut_short_or_longer_or_missing_is_found(layout: Path, media_type
         path.write_bytes(original)
 
 
+def test_a_change_that_still_makes_sense_is_found(layout: Path) -> None:
+    """No damaged JSON and no wrong size gives it away: only the hash does."""
+    digest = make_image(layout, config={"User": "1000:1000"}, annotations={"a": "1"})
+    config = blob_path(layout, open_image(layout, digest).manifest.config.digest)
+    for path, old, new in (
+        (config, b"1000:1000", b"0000:0000"),
+        (blob_path(layout, digest), b'"a": "1"', b'"a": "2"'),
+    ):
+        original = path.read_bytes()
+        assert original.count(old) == 1
+        overwrite(path, original.replace(old, new))
+        with pytest.raises(VerifyFailed, match="not those of its digest"):
+            open_image(layout, digest)
+        overwrite(path, original)
+
+
 def test_bytes_alone_prove_identity_and_not_the_tar(layout: Path) -> None:
     digest = make_image(layout, ({"a": b"x" * 5000},))
     layer = open_image(layout, digest, rehash=Rehash.BYTES).manifest.layers[0]

@@ -309,7 +309,10 @@ def test_another_lock_another_name_or_a_disagreement(proved: World) -> None:
         Expectation(NAME, proved.raw_lock + b"\n"),
     ):
         refused(proved.verify(expectation=expectation), CheckId.PARAMETERS)
-    both = proved.with_policy(expect={NAME: Digest.of(other)})
+    nothing, both = proved.with_policy(expect={}), proved.with_policy(expect={NAME: Digest.of(other)})
+    for one in (nothing.verify(expectation=Expectation(NAME, other)), both.verify()):
+        refused(one, CheckId.PARAMETERS)
+        assert "built from lock" in one.check(CheckId.PARAMETERS).message
     report = refused(both.verify(expectation=Expectation(NAME, proved.raw_lock)), CheckId.PARAMETERS)
     assert "but the policy expects" in report.check(CheckId.PARAMETERS).message
 
