@@ -59,9 +59,12 @@ class ContainerCalls:
 
     def copy_in(self, container: str, target: str, tar: Path) -> None:
         """A tar with numeric owners into a created container's volume."""
+        # Podman's default gives every file to PID 1's user; Docker's own default is this one.
         destination = f"{container_id(container)}:{target}"
         outcome = run(
-            self.client.command("container", "cp", "-", destination, stdin=tar, deadline=COPY_SECONDS)
+            self.client.command(
+                "container", "cp", "--archive=false", "-", destination, stdin=tar, deadline=COPY_SECONDS
+            )
         )
         if not outcome.ok:
             raise self.client.failed(f"copy into container {container[:12]}", outcome)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import secrets
 import signal
 import sys
+import tarfile
 import threading
 import time
 from collections.abc import Iterator
@@ -109,6 +111,32 @@ def test_no_engine_socket_and_no_host_path_is_inside(engine: Engine, loaded: Loa
     assert ".sock" not in found
     assert "docker" not in found
     assert "podman" not in found
+
+
+def test_a_tar_with_numeric_owners_goes_into_a_volume_before_the_start(
+    engine: Engine, loaded: LoadedImage, tmp_path: Path
+) -> None:
+    packed = tmp_path / "in.tar"
+    with tarfile.open(packed, "w", format=tarfile.PAX_FORMAT) as tar:
+        for name, uid, mode in (("mine", 1000, 0o600), ("watch", 997, 0o600), ("run.sh", 1000, 0o755)):
+            member = tarfile.TarInfo(name)
+            member.size, member.uid, member.gid, member.mode = 5, uid, uid, mode
+            tar.addfile(member, io.BytesIO(b"hello"))
+    with created(engine, replace(plan_for(loaded), volumes=("/data",))) as container:
+        engine.copy_in(container, "/data", packed)
+        found = engine.inspect(container)
+        argv, environment = engine.attach_argv(container)
+        with spawn(Command(argv=argv, environment=environment, deadline=60)):
+            until = time.monotonic() + 20
+            while not (now := engine.inspect(container)) or not now.running:
+                assert time.monotonic() < until
+            look = script("cd /data && cat mine; cat watch; stat -c '%n %u:%g %a' mine watch run.sh")
+            outcome = engine.exec(container, look)
+    assert found is not None
+    assert [(mount.kind, mount.target) for mount in found.mounts] == [("volume", "/data")]
+    assert outcome.stdout.decode() == "hellomine 1000:1000 600\nwatch 997:997 600\nrun.sh 1000:1000 755\n"
+    assert b"Permission denied" in outcome.stderr
+    assert not any(Path(mount.source).exists() for mount in found.mounts)
 
 
 def test_a_time_out_ends_the_client_and_kill_as_the_agent_ends_the_rest(
