@@ -16,6 +16,7 @@ PAGE: Final = 4096
 
 Item = TypeVar("Item")
 Variables: TypeAlias = tuple[tuple[str, str], ...]
+UidMap: TypeAlias = tuple[tuple[int, int, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +62,9 @@ _EVERY_CONTAINER: Final = (
     (r"/dev/mqueue", r"mqueue"),
     (r"/dev/shm", r"tmpfs"),  # noqa: S108  (inside the container)
     (r"/sys", r"sysfs"),
+    (r"/dev/(null|zero|full|tty|random|urandom)", r"devtmpfs|tmpfs"),  # bound in by a rootless engine
     (r"/sys/(firmware|dev/block|devices/virtual/powercap)", r"tmpfs|sysfs"),
+    (r"/sys/devices/system/cpu/cpu[0-9]+/thermal_throttle", r"tmpfs|sysfs"),
     (r"/sys/fs/cgroup", r"tmpfs|cgroup2"),
     (r"/sys/fs/cgroup/[a-z_,=]+", r"cgroup|cgroup2|tmpfs"),
     (r"/etc/(hosts|hostname|resolv\.conf)", r"[a-z0-9.-]+"),
@@ -101,7 +104,6 @@ _ENGINES: Final = {
         mounts=(
             *_EVERY_CONTAINER,
             (r"/run/\.containerenv", r"[a-z0-9.-]+"),
-            (r"/dev/(null|zero|full|tty|random|urandom|console)", r"devtmpfs|tmpfs|devpts"),
         ),
     ),
 }
@@ -187,7 +189,7 @@ def compare_inside(
     expected = dict(merged_environment(plan)) | dict(command.environment)
     _compare_environment(check, "environment inside", tuple(expected.items()), found.environment, allowed)
     check.same_set("network interfaces", ("lo",), found.interfaces)
-    _compare_mounts(check, plan, found.mounts, allowed)
+    _compare_mounts(check, plan, found, allowed)
     writable = dict(found.writable)
     for item in plan.tmpfs:
         if item.mode & 0o002 or item.uid == command.user[0]:
@@ -261,17 +263,19 @@ def _compare_process(
 
 
 def _compare_mounts(
-    check: _Comparison, plan: ContainerPlan, found: tuple[MountFacts, ...], allowed: Allowances
+    check: _Comparison, plan: ContainerPlan, inside: InsideFacts, allowed: Allowances
 ) -> None:
     planned = {item.path: item for item in plan.tmpfs}
     binds = {target: writable for _, _, target, writable in _planned_binds(plan)}
-    targets = [mount.target for mount in found]
+    targets = [mount.target for mount in inside.mounts]
     check.same_set(
         "planned mounts inside", [*planned, *binds], [t for t in targets if t in planned or t in binds]
     )
-    for mount in found:
+    for mount in inside.mounts:
         if mount.target in planned:
-            _compare_tmpfs(check, planned[mount.target], mount, allowed)
+            _compare_tmpfs(check, planned[mount.target], mount)
+            if allowed.own_tmpfs:
+                _compare_owner(check, planned[mount.target], mount, inside.uid_map)
         elif mount.target in binds:
             if not binds[mount.target]:
                 check.equal(f"{mount.target} read-only", True, "ro" in mount.options)
@@ -284,17 +288,22 @@ def _compare_mounts(
             check.equal(f"{mount.target} read-only", True, "ro" in mount.options)
 
 
-def _compare_tmpfs(check: _Comparison, planned: Tmpfs, found: MountFacts, allowed: Allowances) -> None:
+def _compare_tmpfs(check: _Comparison, planned: Tmpfs, found: MountFacts) -> None:
     path = planned.path
     check.equal(f"{path} file system", "tmpfs", found.kind)
     check.equal(f"{path} size", f"size={planned.size // 1024}k", _option(found, "size"))
     check.equal(f"{path} nosuid, nodev", True, {"nosuid", "nodev"} <= found.options)
     check.equal(f"{path} executable", planned.executable, "noexec" not in found.options)
-    if allowed.own_tmpfs:
-        # The kernel does not show what equals its default.
-        check.equal(f"{path} mode", f"mode={planned.mode:o}", _option(found, "mode") or "mode=1777")
-        check.equal(f"{path} uid", f"uid={planned.uid}", _option(found, "uid") or "uid=0")
-        check.equal(f"{path} gid", f"gid={planned.gid}", _option(found, "gid") or "gid=0")
+
+
+def _compare_owner(check: _Comparison, planned: Tmpfs, found: MountFacts, uid_map: UidMap) -> None:
+    """The kernel does not show what equals its default, and shows an owner as the host knows it."""
+    path = planned.path
+    outside = next(
+        (host + planned.uid - first for first, host, count in uid_map if 0 <= planned.uid - first < count), -1
+    )
+    check.equal(f"{path} mode", f"mode={planned.mode:o}", _option(found, "mode") or "mode=1777")
+    check.equal(f"{path} owner", f"uid={outside}", _option(found, "uid") or "uid=0")
 
 
 def _option(mount: MountFacts, name: str) -> str:

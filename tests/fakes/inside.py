@@ -74,7 +74,10 @@ def _mounts(plan: ContainerPlan) -> str:
     ]
     for number, item in enumerate(plan.tmpfs):
         kind = "" if item.executable else ",noexec"
-        options = f"rw,size={item.size // 1024}k,mode={item.mode:o},uid={item.uid},gid={item.gid}"
+        owner = (
+            f"uid={ROOTLESS_MAP[0][1] + item.uid},gid={ROOTLESS_MAP[0][1] + item.gid}"  # as the host knows it
+        )
+        options = f"rw,size={item.size // 1024}k,mode={item.mode:o},{owner}"
         lines.append(
             f"{90 + number} 72 0:{50 + number} / {item.path} rw,nosuid,nodev{kind},relatime"
             f" - tmpfs tmpfs {options}"

@@ -199,10 +199,10 @@ def status(**changes: str) -> str:
 
 MOUNTS = (
     "1 0 0:1 / / ro - overlay overlay rw\n"
-    "2 1 0:2 / /home/agent rw,nosuid,nodev - tmpfs tmpfs rw,size=1048576k,mode=700,uid=1000,gid=1000\n"
-    "3 1 0:3 / /run rw,nosuid,nodev,noexec - tmpfs tmpfs rw,size=16384k,mode=755,uid=997,gid=997\n"
-    "4 1 0:4 / /tmp rw,nosuid,nodev - tmpfs tmpfs rw,size=1048576k\n"
-    "5 1 0:5 / /workspace rw,nosuid,nodev - tmpfs tmpfs rw,size=2097152k,mode=700,uid=1000,gid=1000"
+    "2 1 0:2 / /home/agent rw,nosuid,nodev - tmpfs tmpfs rw,size=1048576k,mode=700,uid=101000,gid=101000\n"
+    "3 1 0:3 / /run rw,nosuid,nodev,noexec - tmpfs tmpfs rw,size=16384k,mode=755,uid=100997,gid=100997\n"
+    "4 1 0:4 / /tmp rw,nosuid,nodev - tmpfs tmpfs rw,size=1048576k,uid=100000,gid=100000\n"
+    "5 1 0:5 / /workspace rw,nosuid,nodev - tmpfs tmpfs rw,size=2097152k,mode=700,uid=101000,gid=101000"
 )
 
 
@@ -245,7 +245,8 @@ def test_these_mounts_are_as_planned(inside: Callable[..., tuple[Difference, ...
         ({"mounts": mounts("rw,size=16384k", "rw")}, "/run size"),
         ({"mounts": mounts("/run rw,nosuid,nodev,noexec", "/run rw,nosuid,nodev")}, "/run executable"),
         ({"mounts": mounts("/tmp rw,nosuid,nodev", "/tmp rw")}, "/tmp nosuid, nodev"),
-        ({"mounts": mounts("mode=755,uid=997", "mode=755,uid=1000")}, "/run uid"),
+        ({"mounts": mounts("mode=755,uid=100997", "mode=755,uid=101000")}, "/run owner"),
+        ({"uid_map": "0 0 1000"}, "/workspace owner"),
         ({"mounts": mounts("mode=755", "mode=777")}, "/run mode"),
         ({"mounts": mounts("5 1 0:5 / /workspace", "5 1 0:5 / /workplace")}, "planned mounts inside"),
         ({"writable": ""}, "/home/agent writable by the agent"),
