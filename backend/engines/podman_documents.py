@@ -61,6 +61,12 @@ class InfoDocument(Document):
     version: _Version
 
 
+class VersionDocument(Document):
+    """``podman version`` on the machine that it runs on: there is a client, and no server."""
+
+    Client: _Version
+
+
 def facts_of(info: InfoDocument, *, host_name: str, kernel: str) -> EngineFacts:
     """Identity of a Podman. ``host_name`` and ``kernel`` are ours: others mean a VM or another machine."""
     host, security = info.host, info.host.security

@@ -6,6 +6,7 @@ import os
 import shutil
 import stat
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -81,7 +82,7 @@ def _connect_one(
             hint=f"use --engine {facts.product}",
             reason="engine-identity",
         )
-    return engine, facts
+    return (replace(engine, told=facts) if isinstance(engine, Podman) else engine), facts
 
 
 def _docker(program: str, client_home: Path, environment: Mapping[str, str]) -> Docker:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -23,8 +24,13 @@ def install_docker(folder: Path, info: str | None = None) -> Shim:
     return shim
 
 
+def podman_version(version: str = "4.3.1") -> str:
+    return json.dumps({"Client": {"Version": version, "APIVersion": version}})
+
+
 def install_podman(folder: Path, *, rootless: bool = True) -> Shim:
     shim = Shim(folder, "podman").install()
+    shim.answer("version", podman_version())
     document = json.loads((DOCUMENTS / "podman-4.3-info.json").read_text())
     document["host"]["security"]["rootless"] = rootless
     shim.answer("info", json.dumps(document))
@@ -82,6 +88,21 @@ def test_podman_gets_our_files_and_overlay_by_name(folder: Path, tmp_path: Path)
     assert 'driver = "overlay"' in (home / "storage.conf").read_text()
     assert f"--default-mounts-file={home / 'mounts.conf'}" in shim.calls()[0]
     assert PASSWORD not in str(seen)
+
+
+def test_podman_tells_all_of_itself_once_and_then_only_whether_it_is_the_same(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shim = install_podman(folder)
+    machine = os.uname_result(("Linux", "workstation", "6.1.0-test", "#1", "x86_64"))
+    monkeypatch.setattr("os.uname", lambda: machine)
+    engine = connect("podman", tmp_path / "client", only(folder))
+    first = engine.facts()
+    assert engine.facts() == first
+    assert [call[2] for call in shim.calls()] == ["info", "version", "version"]
+    shim.answer("version", podman_version("4.9.0"))
+    engine.facts()
+    assert [call[2] for call in shim.calls()][-2:] == ["version", "info"]
 
 
 def test_without_a_name_the_only_one_that_answers_is_taken(folder: Path, tmp_path: Path) -> None:
