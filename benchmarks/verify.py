@@ -2,7 +2,7 @@
 
     python benchmarks/verify.py --state DIR --policy FILE --lock FILE --digest sha256:… [--cosign PATH]
 
-Ours judges all bundles of the image in process; cosign (as the real tests build it) one bundle, as a process of
+Ours judges all bundles of the image in process; cosign (built as for the real tests) one, in a process of
 its own. Runs are interleaved. Prints one JSON object of medians, in seconds; ratios hold within one run only.
 """
 
