@@ -1,9 +1,10 @@
-"""The closed tool plans: the resolver's and the build container's fixed argv, deadline and clean-up."""
+"""The closed tool plans: the fixed argv, deadline and clean-up of resolver, build container, its version."""
 
 from __future__ import annotations
 
 import contextlib
 import math
+import re
 import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -46,6 +47,9 @@ _BUILD_SOCKET_DIR: Final = "/run/private"
 _SOCKET: Final = "buildkitd.sock"
 _SOCKET_PATH_BYTES: Final = 107  # what a unix socket address holds
 _READY_SECONDS: Final = 60.0
+_VERSION_SECONDS: Final = 30
+_VERSION: Final = re.compile(rb"^buildkitd \S+ (v?[0-9][0-9A-Za-z.+-]{0,63})(?=\s|$)", re.MULTILINE)
+_UNSTAMPED: Final = "+unknown"  # what a BuildKit says that was compiled without its version
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,6 +106,46 @@ def resolver_plan(image: LoadedImage, *, token: str, deadline: float, labels: La
         read_only_root=False,
         tmpfs=(Tmpfs(path="/run/job", size=_JOB_BYTES),),
         deadline=deadline,
+    )
+
+
+def buildkit_version(engine: Engine, image: LoadedImage, labels: Labels) -> str:
+    """What ``buildkitd --version`` says in a build container's image, as ``v0.1.2``.
+
+    The image may come from anywhere: it is asked under the hardening of a launch, without a network, and the
+    container is gone when this returns. Raises HostError when it does not tell.
+    """
+    plan = version_plan(image, token=secrets.token_hex(8), labels=labels)
+    with created(engine, plan) as container:
+        outcome = engine.start_attached(
+            container, stdin=None, on_stdout=None, on_stderr=None, deadline=_VERSION_SECONDS + 15
+        )
+        outcome = _with_own_code(engine, container, outcome)
+    found = _VERSION.search(outcome.stdout)
+    version = found[1].decode("ascii") if found else ""
+    if outcome.ok and version and not version.endswith(_UNSTAMPED):
+        return version
+    said = complaint(outcome.stderr) or complaint(outcome.stdout[:2000]) or "nothing"
+    raise HostError(
+        f"the build container does not tell its BuildKit version; buildkitd --version said: {said}",
+        where=str(image.image.digest),
+        hint="name another build_container in settings.toml",
+        reason="build-container",
+    )
+
+
+def version_plan(image: LoadedImage, *, token: str, labels: Labels) -> ContainerPlan:
+    """One fixed question to the image: no capability, no network, nothing writable, not root."""
+    return ContainerPlan(
+        purpose=Purpose.PROBE,
+        image=image,
+        name=f"agent-image-builder-version-{token}",
+        labels=(*labels, (TOOL_LABEL, token)),
+        entrypoint=("/usr/bin/timeout",),
+        arguments=("--kill-after=5", str(_VERSION_SECONDS), "buildkitd", "--version"),
+        user=_BUILD_USER,
+        hostname="version",
+        deadline=_VERSION_SECONDS,
     )
 
 
@@ -185,7 +229,7 @@ def _with_own_code(engine: Engine, container: str, outcome: Outcome) -> Outcome:
     if found is None or found.exit_code is None:
         state = "gone" if found is None else found.status
         raise HostError(
-            f"{engine.product} ended the resolver's client, but its container is {state}",
+            f"{engine.product} ended the client of a tool, but its container is {state}",
             where=engine.product,
             hint="builder doctor",
         )

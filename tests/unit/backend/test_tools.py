@@ -9,8 +9,17 @@ from pathlib import Path
 import pytest
 
 from backend.containers import ContainerPlan, LoadedImage, Network, Purpose
+from backend.engines.grammar import HARDENED, check_plan
 from backend.runner import Ending, Outcome
-from backend.tools import TOOL_LABEL, build_container, build_plan, resolver_plan, run_resolver
+from backend.tools import (
+    TOOL_LABEL,
+    build_container,
+    build_plan,
+    buildkit_version,
+    resolver_plan,
+    run_resolver,
+    version_plan,
+)
 from images.errors import HostError, Interrupted
 from provenance.layout import open_image
 from tests.fakes.engine import DOCKER_FACTS, FakeEngine, said
@@ -178,3 +187,41 @@ def test_the_build_container_s_plan_is_fixed(loaded: LoadedImage) -> None:
     assert (plan.private_binds, plan.read_only_binds) == ((), ())
     assert plan.volumes == ("/home/user/.local/share/buildkit",)
     assert plan.entrypoint == ("/bin/sh",)
+
+
+def test_a_build_container_is_asked_for_its_buildkit(engine: FakeEngine, loaded: LoadedImage) -> None:
+    engine.main = lambda _plan, _data: said(b"buildkitd github.com/moby/buildkit v0.34.2 0123abc\n")
+    assert buildkit_version(engine, loaded, LABELS) == "v0.34.2"
+    assert engine.containers == {}
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        said(b""),
+        said(b"buildkitd github.com/moby/buildkit v0.34.2\n", exit_code=1),
+        said(b"buildkitd github.com/moby/buildkit 0.0.0+unknown\n"),
+        said(b"buildkitd x \xff\xfe\n"),
+        said(b"buildkitd x v" + b"1" * 100),
+        said(exit_code=127, stderr=b"timeout: failed to run command 'buildkitd'"),
+        Outcome(ending=Ending.TIMED_OUT, exit_code=None),
+    ],
+)
+def test_one_that_does_not_tell_is_no_build_container(
+    engine: FakeEngine, loaded: LoadedImage, answer: Outcome
+) -> None:
+    engine.main = lambda _plan, _data: answer
+    with pytest.raises(HostError, match="does not tell its BuildKit version") as refused:
+        buildkit_version(engine, loaded, LABELS)
+    assert "settings.toml" in refused.value.hint
+    assert engine.containers == {}
+
+
+def test_the_version_is_asked_under_the_hardening_of_a_launch(loaded: LoadedImage) -> None:
+    plan = version_plan(loaded, token="0" * 16, labels=LABELS)
+    check_plan(plan)
+    assert plan.purpose in HARDENED
+    assert plan.network is Network.NONE
+    assert (plan.entrypoint, plan.arguments[2:]) == (("/usr/bin/timeout",), ("buildkitd", "--version"))
+    assert (plan.private_binds, plan.read_only_binds, plan.volumes, plan.tmpfs) == ((), (), (), ())
+    assert plan.environment == ()
