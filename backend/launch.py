@@ -47,10 +47,14 @@ class Controller:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Output:
-    """Where the command's output goes, chunk by chunk, while it runs. The record keeps byte counts only."""
+    """Where the command's output goes, chunk by chunk, while it runs. The record keeps byte counts only.
+
+    ``cancelled`` is asked while the command runs, and may answer from another thread: True ends the launch.
+    """
 
     on_stdout: OnChunk | None = None
     on_stderr: OnChunk | None = None
+    cancelled: Callable[[], bool] | None = None
 
 
 def launch(
@@ -150,6 +154,7 @@ class _Launch:
                 on_stdout=self._count("stdout_bytes", self._output.on_stdout),
                 on_stderr=self._count("stderr_bytes", self._output.on_stderr),
                 deadline=plan.request.deadline,
+                cancelled=self._output.cancelled,
             )
         finally:
             if outcome is None or outcome.ending is not Ending.EXITED:
@@ -161,6 +166,9 @@ class _Launch:
         engine = self._controller.engine
         if outcome.ending is Ending.TIMED_OUT:
             self._seen = replace(self._seen, ending=LaunchEnding.TIMED_OUT, reason="deadline")
+            return
+        if outcome.ending is Ending.CANCELLED:
+            self._seen = replace(self._seen, ending=LaunchEnding.INTERRUPTED, reason="cancelled")
             return
         if outcome.ending is not Ending.EXITED or outcome.exit_code is None or outcome.exit_code < 0:
             raise HostError(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeVar
@@ -149,11 +149,12 @@ class Podman(ContainerCalls):
         on_stdout: OnChunk | None = None,
         on_stderr: OnChunk | None = None,
         deadline: float = 60.0,
+        cancelled: Callable[[], bool] | None = None,
     ) -> Outcome:
         """Run one command inside. A time-out ends the client only: the command inside lives on."""
         arguments = exec_arguments(container_id(container), plan, stdin=stdin is not None)
         command = self.client.command(*arguments, stdin=stdin, deadline=deadline)
-        return run(command, on_stdout=on_stdout, on_stderr=on_stderr)
+        return run(command, on_stdout=on_stdout, on_stderr=on_stderr, cancelled=cancelled)
 
     def exec_argv(self, container: str, plan: ExecPlan) -> tuple[tuple[str, ...], Mapping[str, str]]:
         """For a supervisor that watches the exec itself."""

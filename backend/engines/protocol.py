@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Protocol
 
@@ -67,10 +67,12 @@ class Engine(Protocol):
         on_stdout: OnChunk | None = None,
         on_stderr: OnChunk | None = None,
         deadline: float = 60.0,
+        cancelled: Callable[[], bool] | None = None,
     ) -> Outcome:
         """Run one command inside. The exit code is the client's: judge engine failures by inspect.
 
-        A time-out ends the client only: the command lives on until the caller ends it inside.
+        ``cancelled`` is asked often, and may answer from another thread. A time-out or cancellation ends the
+        client only: the command lives on until the caller ends it inside.
         """
 
     def exec_argv(self, container: str, plan: ExecPlan) -> tuple[tuple[str, ...], Mapping[str, str]]:

@@ -186,9 +186,12 @@ class FakeEngine:
         on_stdout: OnChunk | None = None,
         on_stderr: OnChunk | None = None,
         deadline: float = 60.0,
+        cancelled: Callable[[], bool] | None = None,
     ) -> Outcome:
         check_exec(plan)
         self._called("exec")
+        if cancelled is not None and cancelled():
+            return Outcome(ending=Ending.CANCELLED, exit_code=-15)
         found = self.containers.get(container)
         if found is None or not found.running:
             return said(stderr=b"no such running container", exit_code=1)

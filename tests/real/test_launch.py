@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import signal
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -247,6 +248,16 @@ def test_an_interruption_leaves_nothing(ground: Ground) -> None:
     assert ground.left() == ()
     with Journal.open(ground.root / "journal.sqlite", ground.state_id) as journal:
         assert journal.passed(f"{request.run_id}.1")[-2:] == (Boundary.REMOVED, Boundary.RECORDED)
+
+
+def test_a_cancellation_from_another_thread(ground: Ground) -> None:
+    stop = threading.Event()
+    output = Output(on_stdout=lambda _: stop.set(), cancelled=stop.is_set)
+    began = time.monotonic()
+    record = ground.run(ground.request("sh", "-c", "trap '' TERM; echo now; sleep 60"), output)
+    assert record.observed.ending is LaunchEnding.INTERRUPTED
+    assert time.monotonic() - began < 30
+    assert ground.left() == ()
 
 
 def test_out_of_memory_is_seen(ground: Ground) -> None:

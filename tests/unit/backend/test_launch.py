@@ -151,6 +151,16 @@ def test_an_interrupted_command_is_killed_removed_and_recorded(
     assert at.journal.passed("run.1")[-2:] == (Boundary.REMOVED, Boundary.RECORDED)
 
 
+def test_a_cancelled_command_is_killed_removed_and_recorded(at: Bench, verified: VerifiedImage) -> None:
+    at.engine.answers[("true",)] = said()
+    record = launch(at.controller, admitted_of(verified), request(), Output(cancelled=lambda: True))
+    assert record.exit_code is None
+    assert record.observed.ending is LaunchEnding.INTERRUPTED
+    assert predicate_of(at)["reason"] == "cancelled"
+    assert at.engine.calls.count("exec") == 3  # look, command, kill
+    assert at.engine.containers == {}
+
+
 def test_a_consumer_that_fails_ends_the_launch(at: Bench, verified: VerifiedImage) -> None:
     at.engine.answers[("true",)] = said(b"out")
 
