@@ -38,6 +38,8 @@ class Known(Protocol):
     @property
     def platform(self) -> Platform: ...
     @property
+    def image_name(self) -> str: ...
+    @property
     def policy(self) -> Policy: ...
     @property
     def now(self) -> Callable[[], datetime]: ...
@@ -60,7 +62,7 @@ def find_proved(state: State, request: Known, summary: LockSummary, lock_raw: by
             digest=entry.digest,
             platform=request.platform,
             policy=request.policy,
-            expectation=Expectation(lock=lock_raw),
+            expectation=Expectation(image_name=request.image_name, lock=lock_raw),
             now=request.now(),
             known=stamps,
         )

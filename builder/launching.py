@@ -23,6 +23,7 @@ from builder.workshop import Workshop
 from images.config import RunDefaults, RunLimits
 from images.errors import LaunchReason, LaunchRefused, VerifyFailed
 from provenance.keys import PrivateKey
+from provenance.marks import raise_marks
 from provenance.policy import Policy
 from provenance.verify import VerifiedImage
 
@@ -78,6 +79,7 @@ def admit_image(
         platform=verified.image.platform,
         exposed_keys=readable_keys(launcher.role_keys, engine_uid=engine_uid(facts)),
     )
+    raise_marks(workshop.state.marks, policy)
     say = workshop.reporter.say
     say(f"mode: {admitted.mode}")
     for accepted in admitted.accepted:

@@ -7,10 +7,12 @@ from importlib.metadata import version
 from builder.cli.invocation import Invocation, Result
 from builder.cli.platform import host_platform
 from builder.cli.session import key_of, policy_of, state_of
-from builder.verifying import Chosen, Verification, choose_image, verify_image
+from builder.state import State
+from builder.verifying import Verification, choose_image, verify_image
 from images.errors import ExitCode
 from provenance.attest import attest
 from provenance.checks import Status
+from provenance.marks import raise_marks
 from provenance.policy import Policy
 from provenance.policy_model import Role
 from provenance.referrers import add_referrer
@@ -30,7 +32,7 @@ def run(invocation: Invocation) -> Result:
     with invocation.reporter.step(f"verify {chosen.digest}"):
         report = verify_image(chosen, what, rescan=True)
     _show(invocation, report)
-    attested = _attest(invocation, chosen, report, policy) if options.attest else ""
+    attested = _attest(invocation, state, report, policy) if options.attest else ""
     document: dict[str, object] = {
         "digest": str(report.digest),
         "verified": report.ok,
@@ -55,7 +57,7 @@ def _show(invocation: Invocation, report: VerificationReport) -> None:
     invocation.reporter.say(", ".join(f"{number} {status}" for status, number in counts.items()))
 
 
-def _attest(invocation: Invocation, chosen: Chosen, report: VerificationReport, policy: Policy) -> str:
+def _attest(invocation: Invocation, state: State, report: VerificationReport, policy: Policy) -> str:
     """Sign the summary; only a PASSED one is attached. Returns its statement's digest, or nothing."""
     if not report.ok:
         invocation.reporter.warn("not attested: the image is not verified")
@@ -64,5 +66,6 @@ def _attest(invocation: Invocation, chosen: Chosen, report: VerificationReport, 
     signer = key_of(invocation, Role.VERIFIER)
     made = attest(report, policy, signer, version=version("agent-image-builder"), now=invocation.now())
     add_referrer(verified.image, made.bundle)
-    invocation.reporter.say(f"attested: {chosen.digest} PASSED, by key {signer.public.fingerprint}")
+    raise_marks(state.marks, policy)
+    invocation.reporter.say(f"attested: {report.digest} PASSED, by key {signer.public.fingerprint}")
     return str(made.bundle.statement.digest)
