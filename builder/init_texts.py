@@ -68,10 +68,11 @@ SETTINGS_TOML: Final = """\
 schema = 1
 {engine}
 
-# Image digests in place of those that `builder bootstrap` made:
-# base = "sha256:…"
-# build_container = "sha256:…"
-# resolver = "sha256:…"
+# Images in place of those that `builder bootstrap` makes: by digest, pulled once where a registry is named,
+# and hashed again. A digest without a name is in the state already. See docs/how-to/use-your-registry.md
+# base = "HOST/NAME@sha256:…"
+# build_container = "HOST/NAME@sha256:…"
+# resolver = "HOST/NAME@sha256:…"
 
 # Given to the resolver container as secrets, never to a build or a run:
 {ca_bundle}

@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from backend.containers import Purpose
-from backend.ownership import hold_lease
-from backend.runner import Outcome
-from builder.report import Progress as StepProgress
-from builder.resolve.exchange import Progress, Resolver, Secrets, in_container
+from builder.providing import lock_recipe, open_resolver
 from builder.resolve.freshness import check_lock, require_fresh
 from builder.resolve.lock_making import LockRequest, fetch, make_lock
-from builder.settings import read_ca_bundle, read_npmrc
-from builder.workshop import Workshop, load_tool, open_tool, recipe, tool_images
+from builder.settings import Settings
+from builder.workshop import Workshop, recipe, tool_images
 from images.config import ImageConfig, parse_config
 from images.errors import UsageError
-from images.lock import Lock
+from images.lock import Lock, Recipe
 from images.lockfile import LOCK_NAME, MAX_LOCK_BYTES, lock_bytes, parse_lock
 from provenance.layout_writing import replace_file
 
@@ -54,10 +48,10 @@ def read_lock_file(path: Path) -> tuple[Lock, bytes]:
     return parse_lock(raw, where=str(path)), raw
 
 
-def read_fresh_lock(project: Project) -> tuple[Lock, bytes]:
+def read_fresh_lock(project: Project, settings: Settings) -> tuple[Lock, bytes]:
     """The lock beside builder.toml, which must be the one of this configuration and this program."""
     lock, raw = read_lock_file(project.lock_path)
-    require_fresh(project.config, lock, recipe(), where=str(project.lock_path))
+    require_fresh(project.config, lock, _known_recipe(lock, settings), where=str(project.lock_path))
     return lock, raw
 
 
@@ -68,7 +62,10 @@ def write_new_lock(workshop: Workshop, project: Project) -> tuple[Lock, bool]:
     """
     tools = tool_images(workshop)
     request = LockRequest(
-        recipe=recipe(), tools=tools, layout=workshop.state.layout, previous=_previous(workshop, project)
+        recipe=lock_recipe(workshop),
+        tools=tools,
+        layout=workshop.state.layout,
+        previous=_previous(workshop, project),
     )
     with (
         workshop.reporter.step("resolve and fetch every artifact") as step,
@@ -93,38 +90,17 @@ def fetch_missing(workshop: Workshop, lock: Lock) -> None:
         fetch(lock, resolver)
 
 
-@contextmanager
-def open_resolver(workshop: Workshop, step: StepProgress) -> Iterator[Resolver]:
-    """The resolver over its container; the engine is reached only when there is something to ask."""
-    secrets = Secrets(read_ca_bundle(workshop.settings), read_npmrc(workshop.settings))
-
-    def run(job: bytes, result: Path, on_stderr: Callable[[bytes], None]) -> Outcome:
-        engine = workshop.connect()
-        digest = tool_images(workshop).resolver
-        image = load_tool(workshop, engine, open_tool(workshop, digest, "resolver"), "resolver")
-        return in_container(engine, image, owner.labels(Purpose.RESOLVE))(job, result, on_stderr)
-
-    def on_progress(progress: Progress) -> None:
-        size = f", {progress.size / 1e6:.0f} MB" if progress.size else ""
-        step.update(f"{progress.step} {progress.done} of {progress.total}{size}: {progress.name}")
-
-    with (
-        hold_lease(workshop.state.leases, workshop.state.id) as owner,
-        workshop.state.staging("resolve") as staging,
-    ):
-        yield Resolver(
-            run=run,
-            secrets=secrets,
-            store=workshop.store,
-            staging=staging,
-            on_progress=on_progress,
-        )
-
-
-def stale_reasons(project: Project) -> tuple[str, ...]:
+def stale_reasons(project: Project, settings: Settings) -> tuple[str, ...]:
     """What changed since the lock was made; empty when it is fresh. For ``lock --check``."""
     lock, _ = read_lock_file(project.lock_path)
-    return check_lock(project.config, lock, recipe())
+    return check_lock(project.config, lock, _known_recipe(lock, settings))
+
+
+def _known_recipe(lock: Lock, settings: Settings) -> Recipe:
+    """What is known without an engine: a build asks a build container from elsewhere for its BuildKit."""
+    if settings.build_container is None:
+        return recipe()
+    return replace(recipe(), buildkit=lock.recipe.buildkit)
 
 
 def _previous(workshop: Workshop, project: Project) -> Lock | None:

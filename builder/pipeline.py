@@ -14,19 +14,20 @@ from backend.engines.protocol import Engine
 from backend.ownership import Owner, hold_lease
 from backend.tools import build_container
 from builder.base_check import read_base
+from builder.bootstrap import Role
 from builder.buildkit import build_image
 from builder.buildx import take_buildx
 from builder.evidence import attach_evidence, find_proved, remember
 from builder.locking import Project, fetch_missing, read_fresh_lock
+from builder.providing import provide, provide_base, require_buildkit
 from builder.scanning import scan_built
-from builder.workshop import Workshop, load_tool, open_tool, template_text
+from builder.workshop import Workshop, load_tool, template_text
 from images.digests import Digest
 from images.key import summarise
 from images.lock import Lock, LockSummary
 from images.oci import OciImage, Platform
 from images.render import render
 from provenance.keys import PrivateKey
-from provenance.layout import open_image
 from provenance.layout_writing import import_image
 from provenance.policy import Policy
 from provenance.scan.accept import CleanImage, accept
@@ -48,6 +49,11 @@ class BuildRequest:
     policy: Policy
     now: Callable[[], datetime]
     fresh: bool = False
+
+    @property
+    def image_name(self) -> str:
+        """What people call the image; the identity is the digest."""
+        return self.project.config.name
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +77,7 @@ class _Bench:
 
 def build(workshop: Workshop, request: BuildRequest) -> BuildResult:
     """The proved image of a lock: found by its key and checked again, or built."""
-    lock, lock_raw = read_fresh_lock(request.project)
+    lock, lock_raw = read_fresh_lock(request.project, workshop.settings)
     summary = summarise(lock, request.platform)
     if not request.fresh:
         known = find_proved(workshop.state, request, summary, lock_raw)
@@ -81,7 +87,7 @@ def build(workshop: Workshop, request: BuildRequest) -> BuildResult:
     started = request.now()
     detected = _build_and_look(workshop, lock, request.platform, summary)
     facts = BuildFacts(
-        image_name=request.project.config.name,
+        image_name=request.image_name,
         builder_id=request.builder_id,
         builder_version=request.version,
         started=started,
@@ -113,10 +119,11 @@ def _build_and_look(
 
 def _build(bench: _Bench, lock: Lock, platform: Platform, staging: Path) -> OciImage:
     workshop = bench.workshop
-    base = open_image(workshop.state.layout, lock.base.image(platform).manifest, platform)
+    base = provide_base(workshop, lock, platform)
     context = render(lock, platform, template_text(), read_base(base))
-    tool = open_tool(workshop, lock.tools.build_container, "build container")
+    tool = provide(workshop, Role.BUILD_CONTAINER)
     loaded = load_tool(workshop, bench.engine, tool, "build container")
+    require_buildkit(workshop, bench.engine, loaded, bench.owner, lock.recipe.buildkit)
     private, work = staging / "socket", staging / "work"
     for folder in (private, work):
         folder.mkdir(mode=0o700)

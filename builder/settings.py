@@ -10,6 +10,7 @@ from typing import Annotated, Final, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
+from images.config import BaseReference, parse_base
 from images.credentials import Secret
 from images.digests import Digest
 from images.errors import UsageError
@@ -18,6 +19,7 @@ from images.tomlfile import read_toml
 SETTINGS_NAME: Final = "settings.toml"
 MAX_SETTINGS_BYTES: Final = 64 * 1024
 MAX_SECRET_BYTES: Final = 4 * 1024 * 1024
+_EXPECTED: Final = "expected sha256: and 64 hexadecimal digits, or HOST/NAME@sha256:…"
 # Known by name, refused until they are enforced: a setting that does nothing would be trusted.
 LATER: Final = {
     "min_release_age": "not enforced in this version yet: remove it",
@@ -25,29 +27,52 @@ LATER: Final = {
 }
 
 
+@dataclass(frozen=True, slots=True)
+class GivenImage:
+    """An image in place of one that bootstrap makes. ``source``: where its digest can be pulled, if known."""
+
+    digest: Digest
+    source: BaseReference | None = None
+
+    def __str__(self) -> str:
+        return str(self.source or self.digest)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     """``None`` means: the default. Nothing here can loosen the policy.
 
-    ``engine``: docker or podman. ``base``, ``build_container``, ``resolver``: image digests in place of what
-    bootstrap made. ``ca_bundle``, ``npmrc``: files given to the resolver as secrets. ``registries``: alias ->
-    whose configuration decides where it is.
+    ``engine``: docker or podman. ``base``, ``build_container``, ``resolver``: images in place of what
+    bootstrap makes. ``ca_bundle``, ``npmrc``: files given to the resolver as secrets. ``registries``:
+    alias -> whose configuration decides where it is.
     """
 
     engine: str | None = None
-    base: Digest | None = None
-    build_container: Digest | None = None
-    resolver: Digest | None = None
+    base: GivenImage | None = None
+    build_container: GivenImage | None = None
+    resolver: GivenImage | None = None
     ca_bundle: Path | None = None
     npmrc: Path | None = None
     registries: tuple[tuple[str, str], ...] = (("npm", "client"),)
 
 
-def _digest(text: str) -> str:
+def _given(text: str) -> GivenImage:
+    """A bare digest, or a digest with the registry that has it. A name alone would say nothing."""
+    name, at, digest = text.rpartition("@")
     try:
-        Digest(text)
+        found = Digest(digest)
     except UsageError:
-        raise ValueError("expected sha256: and 64 hexadecimal digits") from None
+        raise ValueError(_EXPECTED) from None
+    if not at:
+        return GivenImage(found)
+    source = parse_base(text)
+    if source.registry is None:
+        raise ValueError(f"{name[:60]!r} names no registry; {_EXPECTED}")
+    return GivenImage(found, source)
+
+
+def _image_text(text: str) -> str:
+    _given(text)
     return text
 
 
@@ -57,7 +82,7 @@ def _absolute(text: str) -> str:
     return text
 
 
-_DigestText = Annotated[str, AfterValidator(_digest)]
+_ImageText = Annotated[str, AfterValidator(_image_text)]
 _PathText = Annotated[str, AfterValidator(_absolute)]
 
 
@@ -74,9 +99,9 @@ class SettingsToml(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
     schema_: Literal[1] = Field(alias="schema")
     engine: Literal["docker", "podman"] | None = None
-    base: _DigestText | None = None
-    build_container: _DigestText | None = None
-    resolver: _DigestText | None = None
+    base: _ImageText | None = None
+    build_container: _ImageText | None = None
+    resolver: _ImageText | None = None
     ca_bundle: _PathText | None = None
     npmrc: _PathText | None = None
     registries: _Registries = _Registries()
@@ -87,9 +112,9 @@ def parse_settings(text: str, *, where: str) -> Settings:
     model = read_toml(text, where, SettingsToml, later=LATER)
     return Settings(
         engine=model.engine,
-        base=_optional_digest(model.base),
-        build_container=_optional_digest(model.build_container),
-        resolver=_optional_digest(model.resolver),
+        base=_given(model.base) if model.base is not None else None,
+        build_container=_given(model.build_container) if model.build_container is not None else None,
+        resolver=_given(model.resolver) if model.resolver is not None else None,
         ca_bundle=Path(model.ca_bundle) if model.ca_bundle else None,
         npmrc=Path(model.npmrc) if model.npmrc else None,
         registries=(("npm", model.registries.npm),),
@@ -150,7 +175,3 @@ def _read_guarded(path: Path, limit: int, *, private: bool) -> bytes | None:
     if len(raw) > limit:
         raise UsageError(f"more than {limit} bytes", where=str(path))
     return raw
-
-
-def _optional_digest(text: str | None) -> Digest | None:
-    return Digest(text) if text else None

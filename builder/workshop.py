@@ -12,18 +12,17 @@ from typing import Final
 from backend.containers import LoadedImage
 from backend.engines.protocol import Engine
 from backend.engines.select import connect
-from builder.bootstrap import Bootstrapped, bootstrapped_images
+from builder.bootstrap import LOCK_NAME, Role, bootstrapped_image
 from builder.report import Reporter
 from builder.resources import resource
-from builder.settings import Settings
+from builder.settings import GivenImage, Settings
 from builder.state import State
 from builder.store import ContentStore
 from images.digests import Digest
-from images.errors import HostError, UsageError, VerifyFailed
+from images.errors import HostError, UsageError
 from images.lock import Recipe, ToolImages
-from images.oci import OciImage
+from images.oci import OciImage, Platform
 from images.render import RENDERER_VERSION
-from provenance.layout import open_image
 
 TEMPLATE: Final = "Containerfile.in"
 _BUILDKIT: Final = re.compile(r"^\s*github\.com/moby/buildkit (v[0-9.]+)", re.MULTILINE)
@@ -31,13 +30,17 @@ _BUILDKIT: Final = re.compile(r"^\s*github\.com/moby/buildkit (v[0-9.]+)", re.MU
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workshop:
-    """``environment``: what engine clients may know of ours. ``engine_name``: as the command line asks."""
+    """``environment``: what engine clients may know of ours. ``engine_name``: as the command line asks.
+
+    ``platform``: this machine's, which tool images must be for.
+    """
 
     state: State
     settings: Settings
     environment: Mapping[str, str]
     engine_name: str | None
     reporter: Reporter
+    platform: Platform
 
     @property
     def store(self) -> ContentStore:
@@ -69,34 +72,39 @@ def recipe() -> Recipe:
     return Recipe(template=Digest.of(template_text().encode()), renderer=RENDERER_VERSION, buildkit=found[1])
 
 
-def tool_images(workshop: Workshop) -> ToolImages:
-    """The digests of resolver and build container: from settings.toml, else what bootstrap made."""
-    settings = workshop.settings
-    made = _bootstrapped(workshop)
-    resolver = settings.resolver or (made.resolver if made else None)
-    build = settings.build_container or (made.build_container if made else None)
-    if resolver is None or build is None:
+def tool_digest(workshop: Workshop, role: Role) -> Digest:
+    """The digest of a role's image: of settings.toml, else of what bootstrap made. UsageError: neither."""
+    given = given_image(workshop.settings, role)
+    digest = given.digest if given else made_image(workshop, role)
+    if digest is None:
         raise UsageError(
-            "there is no resolver or no build container: neither settings.toml nor bootstrap gives one",
+            f"there is no {role.replace('-', ' ')}: neither settings.toml nor bootstrap gives one",
             hint="builder bootstrap",
         )
-    return ToolImages(resolver=resolver, build_container=build)
+    return digest
 
 
-def _bootstrapped(workshop: Workshop) -> Bootstrapped | None:
-    return bootstrapped_images(workshop.state.layout, lock_copy=workshop.state.bootstrap / "bootstrap.lock")
+def tool_images(workshop: Workshop) -> ToolImages:
+    """What a lock says of its tools. UsageError when there is none."""
+    return ToolImages(
+        resolver=tool_digest(workshop, Role.RESOLVER),
+        build_container=tool_digest(workshop, Role.BUILD_CONTAINER),
+    )
 
 
-def open_tool(workshop: Workshop, digest: Digest, what: str) -> OciImage:
-    """One of our tool images, re-hashed. UsageError when the state does not have it whole."""
-    try:
-        return open_image(workshop.state.layout, digest)
-    except VerifyFailed as broken:
-        raise UsageError(
-            f"the {what} is not whole in this state: {broken.what}",
-            where=str(digest),
-            hint="builder bootstrap",
-        ) from None
+def given_image(settings: Settings, role: Role) -> GivenImage | None:
+    """What settings.toml says for a role; None: bootstrap makes it."""
+    given = {
+        Role.BASE: settings.base,
+        Role.BUILD_CONTAINER: settings.build_container,
+        Role.RESOLVER: settings.resolver,
+    }
+    return given[role]
+
+
+def made_image(workshop: Workshop, role: Role) -> Digest | None:
+    """The image that bootstrap makes for a role, if the layout names it; not re-hashed."""
+    return bootstrapped_image(workshop.state.layout, role, lock_copy=workshop.state.bootstrap / LOCK_NAME)
 
 
 def load_tool(workshop: Workshop, engine: Engine, image: OciImage, what: str) -> LoadedImage:

@@ -71,6 +71,14 @@ class BaseReference:
         """Only a digest pins; a tag can move."""
         return self.digest is not None
 
+    @property
+    def registry(self) -> tuple[str, str] | None:
+        """Registry and repository; None when the name's first part is no host (it has no dot and no port)."""
+        host, slash, repository = self.name.partition("/")
+        if not slash or not ("." in host or ":" in host or host == "localhost"):
+            return None
+        return host, repository
+
     def __str__(self) -> str:
         tag = f":{self.tag}" if self.tag else ""
         return f"{self.name}{tag}@{self.digest}" if self.digest else f"{self.name}{tag}"

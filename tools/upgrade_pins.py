@@ -12,7 +12,8 @@ import tomlkit
 from builder.cli.arguments import parse_arguments
 from builder.cli.invocation import make_invocation
 from builder.cli.session import open_workshop
-from builder.locking import open_project, open_resolver
+from builder.locking import open_project
+from builder.providing import open_resolver
 from builder.resolve.exchange import Resolver
 from builder.resolve.job import Job, RootRequest, perform
 from builder.resolve.npm_platform import npm_platform

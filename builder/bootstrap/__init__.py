@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from builder.bootstrap.children import Host
-from builder.bootstrap.lock import LOCK_NAME, load_lock
-from builder.bootstrap.making import STAGING_PREFIX, Bootstrapped, find_images, make_missing, new_job
+from builder.bootstrap.lock import LOCK_NAME, Role, load_lock
+from builder.bootstrap.making import (
+    STAGING_PREFIX,
+    Bootstrapped,
+    find_image,
+    find_images,
+    make_missing,
+    new_job,
+)
 from builder.bootstrap.refresh import Refreshed, refresh
 from builder.bootstrap.rootfs import Mode, sweep
 from builder.resources import resource
@@ -17,11 +24,14 @@ from images.digests import Digest
 from provenance.layout_writing import locked
 
 __all__ = [
+    "LOCK_NAME",
     "Bootstrapped",
     "Host",
     "Mode",
     "Refreshed",
+    "Role",
     "bootstrap",
+    "bootstrapped_image",
     "bootstrapped_images",
     "lock_in_use",
     "relock",
@@ -39,14 +49,21 @@ def lock_in_use(copy: Path) -> Path:
     return shipped
 
 
-def bootstrap(layout: Path, host: Host, *, lock_copy: Path, mode: Mode | None = None) -> Bootstrapped:
-    """The three images in ``layout``, made from pins if they are missing; no work when they are there.
+def bootstrap(
+    layout: Path,
+    host: Host,
+    *,
+    lock_copy: Path,
+    mode: Mode | None = None,
+    roles: Collection[Role] = frozenset(Role),
+) -> Bootstrapped:
+    """The images of these roles in ``layout``, made from pins where they are missing.
 
     Raises PinError for a vanished pin or an unexpected result, NetworkFailed, BuildFailed, HostError.
     """
     lock = load_lock(lock_in_use(lock_copy))
     with _alone(host):
-        return make_missing(new_job(layout, host, lock, resource("bootstrap"), mode))
+        return make_missing(new_job(layout, host, lock, resource("bootstrap"), mode), roles)
 
 
 def bootstrapped_images(layout: Path, *, lock_copy: Path) -> Bootstrapped | None:
@@ -54,12 +71,24 @@ def bootstrapped_images(layout: Path, *, lock_copy: Path) -> Bootstrapped | None
     return find_images(layout, load_lock(lock_in_use(lock_copy)))
 
 
-def relock(layout: Path, host: Host, *, output: Path, mode: Mode | None = None) -> Refreshed:
-    """Resolve the shipped lock again into ``output``, and make the images that come of it."""
+def bootstrapped_image(layout: Path, role: Role, *, lock_copy: Path) -> Digest | None:
+    """One of the three images, if the layout names it; not re-hashed."""
+    return find_image(layout, load_lock(lock_in_use(lock_copy)), role)
+
+
+def relock(
+    layout: Path,
+    host: Host,
+    *,
+    output: Path,
+    mode: Mode | None = None,
+    roles: Collection[Role] = frozenset(Role),
+) -> Refreshed:
+    """Resolve what these roles take of the shipped lock again into ``output``, and make their images."""
     shipped = resource("bootstrap") / LOCK_NAME
     job = new_job(layout, host, load_lock(shipped), resource("bootstrap"), mode)
     with _alone(host):
-        return refresh(job, shipped, output)
+        return refresh(job, shipped, output, roles)
 
 
 @contextmanager

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -49,10 +49,15 @@ class Job:
 
 def find_images(layout: Path, lock: BootstrapLock) -> Bootstrapped | None:
     """The three images when the layout names them all, else None. Whoever opens one re-hashes it."""
+    return bootstrapped(lock) if all(find_image(layout, lock, role) for role in Role) else None
+
+
+def find_image(layout: Path, lock: BootstrapLock, role: Role) -> Digest | None:
+    """One image when the layout names it, else None."""
+    digest = lock.pins(role).manifest
     if not (layout / "oci-layout").exists():
         return None
-    named = {image.digest for image in list_images(layout)}
-    return bootstrapped(lock) if all(lock.pins(role).manifest in named for role in Role) else None
+    return digest if any(image.digest == digest for image in list_images(layout)) else None
 
 
 def bootstrapped(lock: BootstrapLock) -> Bootstrapped:
@@ -65,10 +70,13 @@ def bootstrapped(lock: BootstrapLock) -> Bootstrapped:
     )
 
 
-def make_missing(job: Job) -> Bootstrapped:
-    """Make what the layout lacks; every result is checked against the lock before it is stored."""
+def make_missing(job: Job, roles: Collection[Role] = frozenset(Role)) -> Bootstrapped:
+    """Make what the layout lacks of these roles, and nothing else: a resolver alone compiles nothing.
+
+    Every result is checked against the lock before it is stored.
+    """
     init_layout(job.layout)
-    for role in Role:
+    for role in (role for role in Role if role in roles):
         if _is_there(job.layout, job.lock, role):
             job.host.progress(f"{role}: there already")
             continue
@@ -106,8 +114,8 @@ def _plan(job: Job, role: Role, tar: Path) -> contents.Plan:
 
 
 def _is_there(layout: Path, lock: BootstrapLock, role: Role) -> bool:
-    digest = lock.pins(role).manifest
-    if not any(image.digest == digest for image in list_images(layout)):
+    digest = find_image(layout, lock, role)
+    if digest is None:
         return False
     try:
         open_image(layout, digest)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import hashlib
 import tempfile
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -31,11 +32,12 @@ class Refreshed:
     difference: str
 
 
-def refresh(job: Job, original: Path, output: Path) -> Refreshed:
-    """Resolve all pins anew, make the images, write the copy with their digests to ``output``.
+def refresh(job: Job, original: Path, output: Path, roles: Collection[Role] = frozenset(Role)) -> Refreshed:
+    """Resolve all pins of these roles anew, make their images, write the copy with the digests to ``output``.
 
     Debian packages move to what the sources offer today; wheels move only when the pinned one is gone; Go
-    modules stay. ``original`` is the lock that ``output`` stands in for; both the same: it is replaced.
+    modules stay, and so do the pins of the other roles. ``original`` is the lock that ``output`` stands in
+    for; both the same: it is replaced.
     """
     init_layout(job.layout)
     before = original.read_bytes()
@@ -43,12 +45,15 @@ def refresh(job: Job, original: Path, output: Path) -> Refreshed:
     lock = replace(
         job.lock,
         refreshed_from="" if in_place else str(Digest.of(before)),
-        debs=_resolve(job),
+        debs=_resolve(job, roles),
         node=_living(job.host, job.lock.node),
         uv=_living(job.host, job.lock.uv),
     )
     pins: list[tuple[Role, ImagePins]] = []
     for role in Role:
+        if role not in roles:
+            pins.append((role, lock.pins(role)))
+            continue
         with made(replace(job, lock=lock), role) as (image, _):
             publish(image, job.layout)
             pins.append((role, image.pins))
@@ -65,12 +70,17 @@ def refresh(job: Job, original: Path, output: Path) -> Refreshed:
     return Refreshed(lock=lock, path=output, difference=difference)
 
 
-def _resolve(job: Job) -> tuple[Deb, ...]:
+def _resolve(job: Job, roles: Collection[Role]) -> tuple[Deb, ...]:
     apt = apt_for(job.host, job.lock.platform.architecture)
     job.host.progress("resolving Debian packages")
     trouble = apt.update()
     try:
-        return merge([(role, apt.resolve(job.lock.pins(role).asked)) for role in Role])
+        return merge(
+            [
+                (role, apt.resolve(job.lock.pins(role).asked) if role in roles else job.lock.debs_of(role))
+                for role in Role
+            ]
+        )
     except PinError:
         if trouble:
             raise NetworkFailed(

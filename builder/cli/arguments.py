@@ -77,7 +77,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     _show(verb("show", "Say what an image is, what is in it and which evidence exists."))
     _doctor(verb("doctor", "Say what this host can enforce, and the remedy for what it cannot."))
-    _bootstrap(verb("bootstrap", "Make base, build container and resolver from pinned packages."))
+    _bootstrap(verb("bootstrap", "Make or pull base, build container and resolver."))
     _scan(
         verb("scan", "Scan any OCI layout, saved archive or image digest for credentials. Needs no engine.")
     )
@@ -191,6 +191,13 @@ def _doctor(parser: argparse.ArgumentParser) -> None:
 def _bootstrap(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--refresh", action="store_true", help="resolve the packages again; write a reviewable diff"
+    )
+    parser.add_argument(
+        "--from",
+        dest="source",
+        type=Path,
+        metavar="LAYOUT",
+        help="take the images that settings.toml gives from this OCI layout, by digest",
     )
 
 

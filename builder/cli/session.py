@@ -6,7 +6,8 @@ import os
 from pathlib import Path
 
 from builder.cli.invocation import Invocation
-from builder.settings import SETTINGS_NAME, load_settings
+from builder.cli.platform import host_platform
+from builder.settings import SETTINGS_NAME, Settings, load_settings
 from builder.state import State, open_state
 from builder.workshop import Workshop
 from images.credentials import Secret
@@ -33,16 +34,22 @@ def open_workshop(invocation: Invocation) -> Workshop:
     """State, settings and engine choice of this invocation."""
     return Workshop(
         state=open_state(invocation.state_root),
-        settings=load_settings(invocation.config_dir / SETTINGS_NAME),
+        settings=settings_of(invocation),
         environment=client_environment(invocation),
         engine_name=invocation.options.engine,
         reporter=invocation.reporter,
+        platform=host_platform(),
     )
 
 
 def state_of(invocation: Invocation) -> State:
     """The state root alone, for verbs that need no engine."""
     return open_state(invocation.state_root)
+
+
+def settings_of(invocation: Invocation) -> Settings:
+    """settings.toml of the configuration directory; the defaults when there is none."""
+    return load_settings(invocation.config_dir / SETTINGS_NAME)
 
 
 def client_environment(invocation: Invocation) -> dict[str, str]:

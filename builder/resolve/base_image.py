@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Final
 
 from builder.resolve.exchange import Resolver
-from builder.resolve.pulling import pull, registry_of
+from builder.resolve.pulling import pull
 from images.config import BaseReference
 from images.digests import Digest
 from images.errors import PinError, VerifyFailed
@@ -26,7 +26,7 @@ def lock_base(
     when there is no such image, or not for one of the platforms.
     """
     requested = base.digest or _by_name(base, layout)
-    if base.pinned and registry_of(base) is not None and not _is_there(requested, platforms, layout):
+    if base.pinned and base.registry is not None and not _is_there(requested, platforms, layout):
         pull(base, platforms, resolver, layout)
     images = tuple(_on_platform(base, requested, platform, layout) for platform in platforms)
     is_index = images[0].manifest != requested

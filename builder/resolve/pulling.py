@@ -27,28 +27,43 @@ from provenance.layout_writing import add_manifest, write_blob
 MAX_BLOB: Final = 16 << 30
 
 
-def registry_of(base: BaseReference) -> tuple[str, str] | None:
-    """Registry and repository; None when the name's first part is no host (it has no dot and no port)."""
-    host, slash, repository = base.name.partition("/")
-    if not slash or not ("." in host or ":" in host or host == "localhost"):
-        return None
-    return host, repository
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where the operator wrote the reference (file, dotted path), and the command to type again."""
+
+    file: str
+    path: str
+    command: str
+
+    @property
+    def another(self) -> str:
+        """The way on when there is no such image."""
+        return f"choose another digest in {self.file}"
 
 
-def pull(base: BaseReference, platforms: tuple[Platform, ...], resolver: Resolver, layout: Path) -> None:
+BUILDER_TOML: Final = Place("builder.toml", "image.base", "builder lock")
+
+
+def pull(
+    base: BaseReference,
+    platforms: tuple[Platform, ...],
+    resolver: Resolver,
+    layout: Path,
+    place: Place = BUILDER_TOML,
+) -> None:
     """Bring the image of a pinned reference, for these platforms, into ``layout``; who uses it re-hashes it.
 
     Raises PinError when the registry no longer has the digest (the tag is never asked instead), NetworkFailed
     with its reason, or HostError. The layout names the image only when all of it is there.
     """
-    found = registry_of(base)
+    found = base.registry
     if found is None or base.digest is None:
         raise PinError(
             f"{base} is not in the state's layout, and its name has no registry",
-            where="image.base",
+            where=place.path,
             hint="builder bootstrap makes a base and prints its digest; or write HOST/NAME@sha256:…",
         )
-    wanted = _Wanted(base, platforms, layout)
+    wanted = _Wanted(base, platforms, layout, place)
     wanted.add(Descriptor(MEDIA_INDEX, base.digest, MAX_MANIFEST_BYTES), is_manifest=True, exact=False)
     request: dict[str, JsonValue] = {
         "resolve": [],
@@ -63,7 +78,7 @@ def pull(base: BaseReference, platforms: tuple[Platform, ...], resolver: Resolve
     }
     document = exchange(request, resolver, wanted.take)
     if (error := said_error(document, "code", "retry_after")) is not None:
-        raise _pull_failure(base, *error)
+        raise _pull_failure(base, place, *error)
     wanted.finish()
 
 
@@ -74,6 +89,7 @@ class _Wanted:
     base: BaseReference
     platforms: tuple[Platform, ...]
     layout: Path
+    place: Place
     manifests: deque[tuple[Descriptor, bool]] = field(default_factory=deque)
     blobs: dict[Digest, Descriptor] = field(default_factory=dict)
     top: tuple[bytes, str] | None = None
@@ -119,7 +135,7 @@ class _Wanted:
             raise PinError(
                 f"{self.base} is no image: {broken.what}",
                 where=what,
-                hint="choose another digest in builder.toml",
+                hint=self.place.another,
             ) from None
         self.top = self.top or (raw, manifest.media_type)
         for blob in (manifest.config, *manifest.layers):
@@ -148,19 +164,21 @@ def _serves(platform: Platform | None, wanted: tuple[Platform, ...]) -> bool:
     )
 
 
-def _pull_failure(base: BaseReference, code: str, retry_after: str) -> BuilderError:
+def _pull_failure(base: BaseReference, place: Place, code: str, retry_after: str) -> BuilderError:
     if code == "E404":
         return PinError(
             f"the registry no longer has this digest: {base}",
-            where="image.base",
-            hint="choose another digest in builder.toml; a copy in a store or layout still builds",
+            where=place.path,
+            hint=f"{place.another}; a copy in a store or layout still builds",
             reason="not-found",
         )
     broken = failure(code, str(base))
     if isinstance(broken, NetworkFailed) and retry_after.isdigit():
-        broken.hint = f"wait {retry_after} seconds, then: builder lock"
+        broken.hint = f"wait {retry_after} seconds, then: {place.command}"
     elif broken.reason == NetworkReason.AUTH:
         broken.hint = (
             "use a registry that gives this image to everybody: logging in is not in this version yet"
         )
+    else:
+        broken.hint = broken.hint.replace("builder lock", place.command)
     return broken

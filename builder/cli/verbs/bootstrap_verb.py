@@ -1,10 +1,12 @@
-"""`builder bootstrap`: make base, build container and resolver for machines without a registry."""
+"""`builder bootstrap`: make base, build container and resolver, or pull those that settings.toml gives."""
 
 from __future__ import annotations
 
-from builder.bootstrap import Host, bootstrap, relock
+from builder.bootstrap import LOCK_NAME, Host, Role, bootstrap, relock
 from builder.cli.invocation import Invocation, Result
-from builder.cli.session import state_of
+from builder.cli.session import open_workshop
+from builder.providing import missing_roles, provide, reference, take_from
+from builder.workshop import Workshop, given_image, tool_digest
 
 # Package clients read their own settings, certificates and caches from these.
 HOST_ENVIRONMENT_PREFIXES = ("PIP_", "GO", "SSL_", "REQUESTS_", "CURL_", "HTTP", "http", "https", "no_proxy")
@@ -13,7 +15,29 @@ HOST_ENVIRONMENT = ("PATH", "HOME", "TMPDIR", "NO_PROXY", "ALL_PROXY", "XDG_CACH
 
 def run(invocation: Invocation) -> Result:
     """The three digests; with ``--refresh`` the lock is resolved again first, into the state."""
-    state = state_of(invocation)
+    workshop = open_workshop(invocation)
+    if invocation.options.source is not None:
+        take_from(workshop, invocation.options.source)
+    with invocation.reporter.step("bootstrap"):
+        _make(invocation, workshop)
+        for role in Role:
+            if given_image(workshop.settings, role) is not None:
+                provide(workshop, role)
+    digests = {role: str(tool_digest(workshop, role)) for role in Role}
+    for role, digest in digests.items():
+        invocation.reporter.say(f"{role.replace('-', ' ')}: {digest}")
+    return Result(
+        line=str(reference(workshop, Role.BASE)),
+        document={"images": {role.replace("-", "_"): digest for role, digest in digests.items()}},
+    )
+
+
+def _make(invocation: Invocation, workshop: Workshop) -> None:
+    """Only what settings.toml does not give: a resolver alone compiles nothing."""
+    roles = missing_roles(workshop)
+    if not roles:
+        return
+    state = workshop.state
     host = Host(
         environment={
             name: value
@@ -23,16 +47,7 @@ def run(invocation: Invocation) -> Result:
         cache=state.bootstrap,
         progress=invocation.reporter.say,
     )
-    copy = state.bootstrap / "bootstrap.lock"
-    with invocation.reporter.step("bootstrap"):
-        if invocation.options.refresh:
-            relock(state.layout, host, output=copy)
-        made = bootstrap(state.layout, host, lock_copy=copy)
-    images = {
-        "base": str(made.base),
-        "build_container": str(made.build_container),
-        "resolver": str(made.resolver),
-    }
-    for name, digest in images.items():
-        invocation.reporter.say(f"{name.replace('_', ' ')}: {digest}")
-    return Result(line=f"debian-minimal@{made.base}", document={"images": images})
+    copy = state.bootstrap / LOCK_NAME
+    if invocation.options.refresh:
+        relock(state.layout, host, output=copy, roles=roles)
+    bootstrap(state.layout, host, lock_copy=copy, roles=roles)

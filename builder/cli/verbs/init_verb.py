@@ -5,10 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 from backend.probe import HostProbe
+from builder.bootstrap import Role
 from builder.cli.invocation import Invocation, Result
 from builder.cli.session import open_workshop, passphrase_of
 from builder.init import InitRequest, init
-from builder.probing import probe_base, probe_engine
+from builder.probing import probe_engine
+from builder.providing import reference
 from builder.workshop import Workshop
 from images.config import BaseReference, parse_base
 from images.credentials import Secret
@@ -74,7 +76,7 @@ def _base(invocation: Invocation, workshop: Workshop) -> BaseReference:
             return parse_base(named)
         except ValueError as broken:
             raise UsageError(f"--base: {broken}") from None
-    return parse_base(f"debian-minimal@{probe_base(workshop)}")
+    return reference(workshop, Role.BASE)
 
 
 def _probe(invocation: Invocation, workshop: Workshop) -> HostProbe | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from builder.cli.invocation import Invocation, Result
-from builder.cli.session import open_workshop
+from builder.cli.session import open_workshop, settings_of
 from builder.locking import open_project, stale_reasons, write_new_lock
 from images.errors import UsageError
 from images.lockfile import lock_digest
@@ -13,7 +13,7 @@ def run(invocation: Invocation) -> Result:
     """One line: the lock's digest."""
     project = open_project(invocation.options.config)
     if invocation.options.check:
-        changed = stale_reasons(project)
+        changed = stale_reasons(project, settings_of(invocation))
         if changed:
             raise UsageError(
                 "the lock is stale: " + "; ".join(changed),

@@ -14,7 +14,7 @@ import pytest
 
 from backend.runner import Ending, Outcome
 from builder.resolve.exchange import Progress, Resolver, Secrets, job_tar
-from builder.resolve.pulling import pull, registry_of
+from builder.resolve.pulling import Place, pull
 from builder.store import ContentStore
 from images.config import parse_base
 from images.digests import Digest
@@ -247,7 +247,7 @@ def test_s_09_network_failures_are_told_apart(
     ],
 )
 def test_which_names_have_a_registry(name: str, expected: tuple[str, str] | None) -> None:
-    assert registry_of(parse_base(name)) == expected
+    assert parse_base(name).registry == expected
 
 
 def test_a_name_without_a_registry_is_refused(bench: Bench) -> None:

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from builder.settings import Settings, load_settings, parse_settings, read_ca_bundle, read_npmrc
+from builder.settings import GivenImage, Settings, load_settings, parse_settings, read_ca_bundle, read_npmrc
+from images.digests import Digest
 from images.errors import UsageError
 
 DIGEST = "sha256:" + "a" * 64
@@ -19,7 +20,21 @@ def test_defaults() -> None:
 def test_every_setting() -> None:
     text = f'schema = 1\nengine = "podman"\nbase = "{DIGEST}"\nca_bundle = "/ca.pem"\nnpmrc = "/npmrc"\n'
     found = parse_settings(text + '[registries]\nnpm = "client"\n', where="s")
-    assert (found.engine, found.base, found.ca_bundle) == ("podman", DIGEST, Path("/ca.pem"))
+    assert (found.engine, found.base, found.ca_bundle) == (
+        "podman",
+        GivenImage(Digest(DIGEST)),
+        Path("/ca.pem"),
+    )
+
+
+@pytest.mark.parametrize("key", ["base", "build_container", "resolver"])
+def test_an_image_by_digest_with_the_registry_that_has_it(key: str) -> None:
+    text = f"registry.test:5000/team/image@{DIGEST}"
+    found = getattr(parse_settings(f'schema = 1\n{key} = "{text}"', where="s"), key)
+    assert (found.digest, str(found)) == (DIGEST, text)
+    assert found.source.registry == ("registry.test:5000", "team/image")
+    bare = getattr(parse_settings(f'schema = 1\n{key} = "{DIGEST}"', where="s"), key)
+    assert (bare.digest, bare.source, str(bare)) == (DIGEST, None, DIGEST)
 
 
 @pytest.mark.parametrize(
@@ -28,7 +43,16 @@ def test_every_setting() -> None:
         ("", "schema: missing"),
         ("schema = 1\nmode = 1", "s, line 2: mode: unknown key; expected one of base"),
         ('schema = 1\nengine = "lxc"', "engine"),
-        ('schema = 1\nbase = "debian"', "base: expected sha256:"),
+        ('schema = 1\nbase = "debian"', "s, line 2: base: expected sha256:"),
+        ('schema = 1\n\nresolver = "r.test/x:1"', "s, line 3: resolver: expected sha256:"),
+        ('schema = 1\nresolver = "r.test/x:latest"', "HOST/NAME@sha256:…"),
+        (f'schema = 1\nbuild_container = "tools@{DIGEST}"', "'tools' names no registry; expected"),
+        (f'schema = 1\nbuild_container = "team/tools@{DIGEST}"', "names no registry"),
+        (f'schema = 1\nbuild_container = "@{DIGEST}"', "build_container: "),
+        (f'schema = 1\nbase = "https://r.test/x@{DIGEST}"', "is not an image reference"),
+        (f'schema = 1\nbase = "me:word@r.test/x@{DIGEST}"', "base: not a digest: 'r.test/x@"),
+        ('schema = 1\nbase = "r.test/x@sha256:12"', "base: expected sha256:"),
+        ("schema = 1\nbase = 1", "base: expected text"),
         ('schema = 1\nca_bundle = "ca.pem"', "ca_bundle: expected an absolute path"),
         ('schema = 1\nmin_release_age = "3d"', "min_release_age: not enforced in this version yet"),
         ('schema = 1\nupstream_proxy = "x"', "upstream_proxy: not in this version yet"),
