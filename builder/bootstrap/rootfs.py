@@ -19,6 +19,8 @@ from images.errors import BuildFailed, HostError
 # Debian keeps some programs out of an ordinary user's PATH.
 _PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
+_DEBIAN_NAMES: Final = {"x86_64": "amd64", "aarch64": "arm64"}
+
 
 class Mode(StrEnum):
     """How mmdebstrap becomes root inside the tree."""
@@ -38,6 +40,7 @@ def debian_tree(host: Host, pool: Path, debs: Sequence[Deb], epoch: int, mode: M
 
     Raises BuildFailed with mmdebstrap's last words.
     """
+    _require_native(debs)
     host.work.mkdir(parents=True, exist_ok=True)
     folder = Path(tempfile.mkdtemp(prefix=_prefix(host), dir=host.work))
     try:
@@ -68,6 +71,18 @@ def _remove(host: Host, folder: Path) -> None:
         # mmdebstrap was killed, and what it left belongs to the subordinate ids.
         host.call("mmdebstrap", "--unshare-helper", "rm", "-rf", str(folder), extra={"PATH": _PATH})
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _require_native(debs: Sequence[Deb]) -> None:
+    """Maintainer scripts run while the tree is made, so it is made on its own architecture only."""
+    machine = os.uname().machine
+    foreign = {deb.architecture for deb in debs} - {"all", _DEBIAN_NAMES.get(machine, machine)}
+    if foreign:
+        raise HostError(
+            f"the packages are for {', '.join(sorted(foreign))}, and this machine is {machine}",
+            where="bootstrap.lock",
+            hint="run it on such a machine, or take images from a registry",
+        )
 
 
 def _repository(host: Host, pool: Path, debs: Sequence[Deb], repository: Path) -> None:

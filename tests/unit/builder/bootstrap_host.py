@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import io
+import os
 import tarfile
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+
+import pytest
 
 from backend.runner import Command, Ending, Outcome
 from builder.bootstrap import Host
@@ -55,3 +58,10 @@ def tree_tar(path: Path, files: dict[str, bytes]) -> None:
             member.size = len(content)
             member.mode = 0o755
             archive.addfile(member, io.BytesIO(content))
+
+
+@pytest.fixture
+def on_amd64(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The machine that the committed pins are for, wherever the tests run."""
+    names = list(os.uname())
+    monkeypatch.setattr(os, "uname", lambda: os.uname_result((*names[:4], "x86_64")))

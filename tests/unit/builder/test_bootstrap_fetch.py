@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import zipfile
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,10 @@ from builder.bootstrap.rootfs import Mode, debian_tree
 from builder.bootstrap.wheels import fetch_wheel, node_files, uv_files
 from images.digests import Digest
 from images.errors import BuildFailed, ExitCode, HostError, NetworkFailed, NetworkReason, PinError
-from tests.unit.builder.bootstrap_host import NOT_INSTALLED, Clients, ended, tree_tar
+from tests.unit.builder.bootstrap_host import NOT_INSTALLED, Clients, ended, on_amd64, tree_tar
+
+__all__ = ["on_amd64"]  # a fixture
+pytestmark = pytest.mark.usefixtures("on_amd64")
 
 
 def a_deb(name: str, content: bytes, version: str = "1:2.0-1") -> Deb:
@@ -159,6 +163,15 @@ def test_a_tree_that_fails_says_why_and_leaves_nothing(
     ):
         pass
     assert list((tmp_path / "work").iterdir()) == []
+
+
+def test_packages_of_another_architecture_are_not_unpacked(tmp_path: Path) -> None:
+    deb = replace(GIT, architecture="m68k")
+    with (
+        pytest.raises(HostError, match="the packages are for m68k, and this machine is"),
+        debian_tree(Clients().host(tmp_path), a_pool(tmp_path), [deb], 77, Mode.ROOT),
+    ):
+        pass
 
 
 def test_a_missing_client_is_named_with_the_way_out(tmp_path: Path) -> None:

@@ -22,8 +22,11 @@ from images.errors import BuildFailed, NetworkFailed, PinError
 from images.oci import OciImage
 from provenance.layout import blob_path, list_images, open_image, open_layer
 from provenance.layout_writing import replace_file
-from tests.unit.builder.bootstrap_host import Clients, ended, tree_tar
+from tests.unit.builder.bootstrap_host import Clients, ended, on_amd64, tree_tar
 from tests.unit.builder.test_bootstrap_fetch import WHEEL, a_deb, a_wheel, go_pins
+
+__all__ = ["on_amd64"]  # a fixture
+pytestmark = pytest.mark.usefixtures("on_amd64")
 
 PROGRAMS = ("sh", "timeout", "cat", "tar", "git", "catatonit", "newuidmap", "newgidmap")
 TREE = {f"usr/bin/{name}": name.encode() for name in PROGRAMS} | {
