@@ -20,7 +20,7 @@ from backend.admission import AdmittedImage, admit
 from backend.containers import ContainerPlan, Limits, Purpose
 from backend.detect import detect
 from backend.engines.protocol import Engine
-from backend.journal import Boundary, Journal
+from backend.journal import Boundary, Intent, Journal
 from backend.launch import Controller, Output, launch
 from backend.ownership import LABEL_STATE, Owner, hold_lease
 from backend.plan import LaunchRequest
@@ -364,6 +364,55 @@ def test_after_sigkill_the_container_is_gone_and_one_recovery_is_enough(ground: 
         assert again[0].close == (f"{request.run_id}.1",)
         assert again[1].nothing
         assert journal.passed(f"{request.run_id}.1")[-2:] == (Boundary.COMMANDED, Boundary.RECOVERED)
+    assert ground.left() == ()
+
+
+class DyingJournal:
+    """The journal, in a process that is killed as soon as one boundary is durable."""
+
+    def __init__(self, journal: Journal, last: Boundary) -> None:
+        self._journal = journal
+        self._last = last
+
+    def intend(self, intent: Intent, at: datetime) -> None:
+        self._journal.intend(intent, at)
+        self._die_at(Boundary.INTENDED)
+
+    def advance(self, launch_id: str, to: Boundary, at: datetime, **given: Any) -> None:
+        self._journal.advance(launch_id, to, at, **given)
+        self._die_at(to)
+
+    def _die_at(self, boundary: Boundary) -> None:
+        if boundary is self._last:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+@pytest.mark.parametrize("boundary", [one for one in Boundary if one is not Boundary.RECOVERED])
+def test_sigkill_at_every_boundary_leaves_nothing_after_one_recovery(
+    ground: Ground, boundary: Boundary
+) -> None:
+    request = ground.request("sh", "-c", "sleep 1")
+    child = os.fork()
+    if child == 0:
+        try:
+            with ground.control() as controller:
+                dying: Any = DyingJournal(controller.journal, boundary)
+                launch(dataclasses.replace(controller, journal=dying), ground.admitted, request)
+        finally:
+            os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
+    launch_id = f"{request.run_id}.1"
+    with Journal.open(ground.root / "journal.sqlite", ground.state_id) as journal:
+        assert journal.passed(launch_id)[-1] is boundary
+        first, second = (
+            recover(
+                ground.engine, journal, ground.root / "leases", ground.state_id, lambda: datetime.now(UTC)
+            )
+            for _ in range(2)
+        )
+        assert first.close == (() if boundary is Boundary.RECORDED else (launch_id,))
+        assert second.nothing
+        assert (journal.bundle(launch_id) is not None) is (boundary is Boundary.RECORDED)
     assert ground.left() == ()
 
 
