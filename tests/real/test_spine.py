@@ -108,8 +108,10 @@ def refused(done: subprocess.CompletedProcess[str], code: ExitCode, *words: str)
 
 
 def containers(spine: Spine) -> str:
+    """Of this state root alone: others on this machine are none of our business."""
+    state_id = (spine.state / "state-id").read_text().strip()
     listed = subprocess.run(
-        [spine.engine, "ps", "-aq", "--filter", "label=agent-image-builder.state"],
+        [spine.engine, "ps", "-aq", "--filter", f"label=agent-image-builder.state={state_id}"],
         capture_output=True,
         text=True,
         check=True,
