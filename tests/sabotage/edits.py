@@ -20,6 +20,10 @@ _SIGNING = "tests/unit/provenance/test_signing.py::"
 _POLICY = "tests/unit/provenance/test_policy.py::"
 _VERIFY = "tests/unit/provenance/test_verify.py::"
 _ATTACKS = "tests/unit/provenance/test_attacks.py::"
+_ADMISSION = "tests/unit/backend/test_admission.py::"
+_PLAN = "tests/unit/backend/test_plan.py::"
+_READBACK = "tests/unit/backend/test_readback.py::"
+_LAUNCH = "tests/unit/backend/test_launch.py::"
 
 EDITS = (
     Edit(
@@ -333,5 +337,96 @@ EDITS = (
         "        if value != neutral:\n",
         "        if False:\n",
         _POLICY + "test_a_wrong_policy_names_file_and_place",
+    ),
+    Edit(
+        "backend/admission.py",
+        "if verified.purpose is not Purpose.ADMISSION or verified.summary is None:",
+        "if verified.purpose is not Purpose.ADMISSION:",
+        _ADMISSION + "test_no_mode_skips_the_summary",
+    ),
+    Edit(
+        "backend/admission.py",
+        "policy.accepts(finding.reason) if finding.reason in ACCEPTABLE else None",
+        "policy.accepts(finding.reason)",
+        _ADMISSION + "test_an_acceptance_never_covers_proof_or_engine",
+    ),
+    Edit(
+        "backend/admission.py",
+        "if probe.facts != facts:",
+        "if False:",
+        _ADMISSION + "test_another_engine_than_the_probed_one",
+    ),
+    Edit(
+        "backend/admission.py",
+        "policy.mode is Mode.DEVELOPMENT and finding.reason in DEVELOPMENT_ALLOWS",
+        "policy.mode is Mode.DEVELOPMENT",
+        _ADMISSION + "test_each_probe_that_does_not_hold",
+    ),
+    Edit(
+        "backend/plan.py",
+        "        user=WATCH,\n",
+        "        user=account.ids,\n",
+        _PLAN + "test_nothing_that_is_asked_loosens_it",
+    ),
+    Edit("backend/plan.py", "    if request.allow:\n", "    if False:\n", _PLAN + "test_refused_by_name"),
+    Edit(
+        "backend/readback.py",
+        'check.equal("image id", str(plan.image.id), found.image_id, LaunchReason.IMAGE_ID)',
+        'check.equal("image id", str(plan.image.id), str(plan.image.id), LaunchReason.IMAGE_ID)',
+        _READBACK + "test_one_difference_is_named",
+    ),
+    Edit(
+        "backend/readback.py",
+        "        added += [item for n, item in enumerate(seen) if item in seen[:n]]\n",
+        "",
+        _READBACK + "test_allowances",
+    ),
+    Edit(
+        "backend/readback.py",
+        "        show=lambda item: item[0],\n",
+        "",
+        _READBACK + "test_the_names_of_foreign_variables_are_told_but_not_their_values",
+    ),
+    Edit(
+        "backend/supervise.py",
+        "    refuse(compare_created(",
+        "    print(compare_created(",
+        _LAUNCH + "test_another_image_under_the_container_is_refused_before_it_starts",
+    ),
+    Edit(
+        "backend/supervise.py",
+        "    refuse(compare_inside(",
+        "    print(compare_inside(",
+        _LAUNCH + "test_a_setting_that_differs_inside_is_refused_before_the_command",
+    ),
+    Edit(
+        "backend/supervise.py",
+        "            engine.remove(container)\n",
+        "            pass\n",
+        _LAUNCH + "test_a_command_runs_and_is_recorded",
+    ),
+    Edit(
+        "backend/launch.py",
+        "                end_agent(engine, container, plan.account)\n",
+        "                pass\n",
+        _LAUNCH + "test_a_deadline_kills_the_work_and_not_only_the_client",
+    ),
+    Edit(
+        "backend/journal.py",
+        "PRAGMA synchronous = FULL",
+        "PRAGMA synchronous = NORMAL",
+        "tests/unit/backend/test_journal.py::test_the_file_is_wal_and_fully_synchronous",
+    ),
+    Edit(
+        "backend/recovery.py",
+        "        if item.lease_id in alive:\n",
+        "        if False:\n",
+        "tests/unit/backend/test_recovery.py::test_the_living_and_the_neighbours_are_left_alone",
+    ),
+    Edit(
+        "backend/detect.py",
+        "    if reported != pinned:\n",
+        "    if False:\n",
+        "tests/unit/backend/test_detect.py::test_anything_else_fails_the_build_with_its_cause",
     ),
 )
