@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import shutil
 import tarfile
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -13,7 +14,7 @@ import pytest
 from backend.runner import Command, Outcome
 from builder.bootstrap import bootstrap, bootstrapped_images
 from builder.bootstrap.lock import LOCK_NAME, BootstrapLock, Role, load_lock, parse_lock
-from builder.bootstrap.making import Job, find_images, make_missing
+from builder.bootstrap.making import Job, find_image, find_images, make_missing
 from builder.bootstrap.refresh import refresh
 from builder.bootstrap.rootfs import Mode, debian_tree
 from builder.resources import resource
@@ -261,3 +262,49 @@ def test_what_a_killed_bootstrap_left_is_removed_by_the_next(machine: Machine) -
     with pytest.raises(AssertionError, match="nobody scripted"):
         bootstrap(machine.root / "elsewhere", host, lock_copy=machine.root / "gone.lock")
     assert (ours.exists(), staging.exists(), foreign.exists()) == (False, False, True)
+
+
+def compiled(machine: Machine) -> list[str]:
+    """What the Go toolchain was asked to build."""
+    return [command.argv[3] for command in machine.clients.commands if command.argv[:2] == ("go", "build")]
+
+
+def forget_programs(machine: Machine) -> None:
+    shutil.rmtree(machine.job.host.cache / "go")
+    machine.clients.commands.clear()
+
+
+def test_a_resolver_alone_compiles_nothing(machine: Machine) -> None:
+    lock = refresh(machine.job, machine.original, machine.root / LOCK_NAME).lock
+    assert len(compiled(machine)) == len(lock.go.programs)
+    forget_programs(machine)
+    other = replace(machine.with_lock(lock), layout=machine.root / "other")
+    made = make_missing(other, {Role.RESOLVER})
+    assert [image.digest for image in list_images(other.layout)] == [made.resolver]
+    assert find_image(other.layout, lock, Role.RESOLVER) == made.resolver
+    assert find_image(other.layout, lock, Role.BUILD_CONTAINER) is None
+    assert find_images(other.layout, lock) is None
+    assert [command for command in machine.clients.commands if "go" in command.argv] == []
+
+
+def test_a_refresh_of_the_resolver_alone_keeps_the_other_pins_and_compiles_nothing(machine: Machine) -> None:
+    before = refresh(machine.job, machine.original, machine.root / LOCK_NAME).lock
+    forget_programs(machine)
+    newer = a_deb("git", b"git's newer bytes", "4.0")
+    machine.clients.answers["madison"] = ended(stdout="git | 4.0 | x\n")
+    printed = PRINTED.replace("3.0", "4.0").format(size=newer.size, sha256=newer.sha256)
+    machine.clients.answers["install"] = ended(stdout=printed)
+    machine.clients.answers["download"] = _then(
+        lambda command: (command.working_dir / "git_4.0_amd64.deb").write_bytes(b"git's newer bytes")
+    )
+    job = replace(machine.with_lock(before), layout=machine.root / "other")
+    after = refresh(job, machine.original, machine.root / "copy.lock", {Role.RESOLVER}).lock
+    assert {role: [deb.version for deb in after.debs_of(role)] for role in Role} == {
+        Role.BASE: ["3.0"],
+        Role.BUILD_CONTAINER: ["3.0"],
+        Role.RESOLVER: ["4.0"],
+    }
+    assert [after.pins(role) for role in Role][:2] == [before.pins(role) for role in Role][:2]
+    assert parse_lock((machine.root / "copy.lock").read_bytes(), "x") == after
+    assert compiled(machine) == []
+    assert [image.digest for image in list_images(job.layout)] == [after.pins(Role.RESOLVER).manifest]
