@@ -215,12 +215,14 @@ class Journal:
                 (at.isoformat(), removal.container_id, removal.launch_id, removal.why),
             )
 
-    def entries(self) -> tuple[Entry, ...]:
-        """Every launch, oldest first."""
+    def entries(self, run_id: str | None = None) -> tuple[Entry, ...]:
+        """Every launch, or those of one run, oldest first."""
         with _as_state_error(self._path):
             rows = self._connection.execute(
                 "SELECT id, run_id, step, scope, class, lease_id, container_name, image_digest, product,"
-                " endpoint, mode, container_id, boundary, exit_code FROM launches ORDER BY rowid"
+                " endpoint, mode, container_id, boundary, exit_code FROM launches"
+                " WHERE ?1 IS NULL OR run_id = ?1 ORDER BY rowid",
+                (run_id,),
             ).fetchall()
         return tuple(_entry(row, self._path) for row in rows)
 

@@ -68,6 +68,7 @@ def launch(
     """
     plan = plan_launch(admitted, request, controller.owner)
     check_same_engine(controller.engine, admitted)
+    check_same_run(controller.journal, plan)
     load(controller.engine, plan, controller.staging)
     return _Launch(controller, plan, output or Output()).run()
 
@@ -81,6 +82,22 @@ def check_same_engine(engine: Engine, admitted: AdmittedImage) -> None:
             f"{facts.product} {facts.version} at {facts.endpoint} is not the engine that was probed",
             hint="builder doctor",
         )
+
+
+def check_same_run(journal: Journal, plan: LaunchPlan) -> None:
+    """A run keeps its first step's image, engine and mode: replacing them is an operator's act, a new run."""
+    facts = plan.admitted.facts
+    now = (plan.admitted.image.digest, facts.product, facts.endpoint, plan.admitted.mode.value)
+    for entry in journal.entries(plan.request.run_id):
+        intent = entry.intent
+        if (intent.image_digest, intent.product, intent.endpoint, intent.mode) != now:
+            raise LaunchRefused(
+                LaunchReason.RUN_PINNED,
+                f"step {intent.step} of run {intent.run_id!r} used image {intent.image_digest} on"
+                f" {intent.product} at {intent.endpoint} in {intent.mode} mode; this step would not",
+                where=plan.launch_id,
+                hint="start a new run",
+            )
 
 
 def load(engine: Engine, plan: LaunchPlan, staging: Path) -> None:

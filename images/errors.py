@@ -115,6 +115,7 @@ class LaunchReason(StrEnum):
     CLASS_UNSUPPORTED = "class-unsupported"
     IMAGE_SETTINGS = "image-settings"
     RUN_TAKEN = "run-taken"
+    RUN_PINNED = "run-pinned"
 
 
 class LaunchRefused(BuilderError):

@@ -18,11 +18,15 @@ from backend.plan import plan_launch
 from backend.records import LaunchEnding
 from images.errors import HostError, Interrupted, LaunchReason, LaunchRefused, StateError, Terminated
 from provenance.bundles import open_bundle
+from provenance.layout import open_image
+from provenance.policy import Mode
 from provenance.signing import check_signature
 from provenance.verify import VerifiedImage
-from tests.fakes.admitted import Bench, admitted_of, request
+from tests.fakes.admitted import ENVIRONMENT, Bench, admitted_of, request
 from tests.fakes.engine import DOCKER_FACTS, said
 from tests.fakes.evidence import key
+from tests.fakes.layouts import make_image
+from tests.fakes.proved import CONFIG
 
 HAPPY = [
     Boundary.INTENDED,
@@ -291,6 +295,30 @@ def test_a_run_and_step_is_used_once(at: Bench, verified: VerifiedImage) -> None
     assert caught.value.reason == LaunchReason.RUN_TAKEN
     launch(at.controller, admitted_of(verified), request(step=2))
     assert [entry.intent.step for entry in at.journal.entries()] == [1, 2]
+
+
+@pytest.mark.parametrize("what", ["image", "engine", "endpoint", "mode"])
+def test_a_later_step_keeps_image_engine_and_mode(
+    at: Bench, verified: VerifiedImage, tmp_path: Path, what: str
+) -> None:
+    at.engine.answers[("true",)] = said()
+    launch(at.controller, admitted_of(verified), request())
+    admitted = admitted_of(verified)
+    if what == "image":
+        rebuilt = open_image(tmp_path / "l", make_image(tmp_path / "l", config=dict(CONFIG, Env=ENVIRONMENT)))
+        admitted = admitted_of(dataclasses.replace(verified, image=rebuilt))
+    elif what == "mode":
+        admitted = admitted_of(verified, mode=Mode.DEVELOPMENT)
+    else:
+        changed = {"engine": {"product": "podman"}, "endpoint": {"endpoint": "unix:///other.sock"}}[what]
+        at.engine.told = dataclasses.replace(DOCKER_FACTS, **changed)
+        admitted = admitted_of(verified, facts=at.engine.told)
+    at.engine.calls.clear()
+    with pytest.raises(LaunchRefused) as caught:
+        launch(at.controller, admitted, request(step=2))
+    assert caught.value.reason == LaunchReason.RUN_PINNED
+    assert len(at.journal.entries()) == 1
+    assert at.engine.calls == ["facts"]
 
 
 def test_a_neighbour_with_the_same_name_is_left_alone(at: Bench, verified: VerifiedImage) -> None:

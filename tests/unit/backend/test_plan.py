@@ -44,7 +44,7 @@ container create
 def test_the_whole_plan_as_docker_is_told(verified: VerifiedImage) -> None:
     plan = plan_launch(admitted_of(verified), request(), OWNER)
     said = docker_create.create_arguments(plan.container)
-    tail = (str(verified.image.settings.digest), "timeout", "-k5", "80", "cat")
+    tail = (str(verified.image.settings.digest), "timeout", "-k5", "120", "cat")
     assert said == (*GOLDEN.split(), *tail)
     assert plan.command.argv == ("true",)
     assert plan.command.user == (1000, 1000)

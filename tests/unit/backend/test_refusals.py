@@ -19,6 +19,7 @@ from images.digests import Digest
 from images.errors import LaunchReason, LaunchRefused
 from images.oci import Platform
 from provenance.layout import open_image
+from provenance.policy import Mode
 from provenance.policy_model import ACCEPTABLE
 from provenance.verify import VerifiedImage
 from tests.fakes.admitted import NOW, Bench, admitted_of, probe_of, request
@@ -49,6 +50,13 @@ def twice(at: Bench, verified: VerifiedImage) -> object:
     at.engine.answers[("true",)] = said()
     launch(at.controller, admitted_of(verified), request())
     return launch(at.controller, admitted_of(verified), request())
+
+
+def moved(at: Bench, verified: VerifiedImage) -> object:
+    at.engine.answers[("true",)] = said()
+    launch(at.controller, admitted_of(verified), request())
+    other = admitted_of(verified, mode=Mode.DEVELOPMENT)
+    return launch(at.controller, other, request(step=2))
 
 
 def asked(at: Bench, verified: VerifiedImage, **changes: object) -> object:
@@ -88,6 +96,7 @@ MEET: dict[LaunchReason, Meet] = {
     LaunchReason.COMMAND_MISSING: missing_program,
     LaunchReason.CLASS_UNSUPPORTED: lambda at, v: asked(at, v, launch_class=LaunchClass.REVIEW),
     LaunchReason.RUN_TAKEN: twice,
+    LaunchReason.RUN_PINNED: moved,
 }
 
 
