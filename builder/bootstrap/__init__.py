@@ -21,6 +21,7 @@ from builder.bootstrap.refresh import Refreshed, refresh
 from builder.bootstrap.rootfs import Mode, sweep
 from builder.resources import resource
 from images.digests import Digest
+from images.errors import StateError
 from provenance.layout_writing import locked
 
 __all__ = [
@@ -94,9 +95,17 @@ def relock(
 @contextmanager
 def _alone(host: Host) -> Iterator[None]:
     """One bootstrap at a time in a cache; a second one waits, and then finds the work done."""
-    host.cache.mkdir(parents=True, exist_ok=True)
-    with locked(host.cache):
-        sweep(host)
-        for left in host.cache.glob(f"{STAGING_PREFIX}*"):
-            shutil.rmtree(left, ignore_errors=True)
-        yield
+    try:
+        host.cache.mkdir(parents=True, exist_ok=True)
+        with locked(host.cache):
+            sweep(host)
+            for left in host.cache.glob(f"{STAGING_PREFIX}*"):
+                shutil.rmtree(left, ignore_errors=True)
+            yield
+    except OSError as broken:  # everything here is our own files: a full disk, a directory of somebody else
+        where = broken.filename if isinstance(broken.filename, str) else str(host.cache)
+        raise StateError(
+            f"cannot be written: {broken.strerror or broken}",
+            where=where,
+            hint=f"df -h {host.cache} {host.work}",
+        ) from None

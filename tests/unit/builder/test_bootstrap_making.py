@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import io
+import os
 import shutil
 import tarfile
 from collections.abc import Callable
@@ -19,7 +21,7 @@ from builder.bootstrap.refresh import refresh
 from builder.bootstrap.rootfs import Mode, debian_tree
 from builder.resources import resource
 from images.digests import Digest
-from images.errors import BuildFailed, NetworkFailed, PinError
+from images.errors import BuildFailed, NetworkFailed, PinError, StateError
 from images.oci import OciImage
 from provenance.layout import blob_path, list_images, open_image, open_layer
 from provenance.layout_writing import replace_file
@@ -308,3 +310,15 @@ def test_a_refresh_of_the_resolver_alone_keeps_the_other_pins_and_compiles_nothi
     assert parse_lock((machine.root / "copy.lock").read_bytes(), "x") == after
     assert compiled(machine) == []
     assert [image.digest for image in list_images(job.layout)] == [after.pins(Role.RESOLVER).manifest]
+
+
+def test_a_full_disk_is_a_state_error_and_leaves_nothing(machine: Machine) -> None:
+    def full(command: Command) -> Outcome:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(machine.root / "work/x"))
+
+    machine.clients.answers = {"madison": full, "update": full}
+    with pytest.raises(StateError, match="No space left on device") as caught:
+        bootstrap(machine.root / "elsewhere", machine.job.host, lock_copy=machine.root / "gone.lock")
+    assert caught.value.where == str(machine.root / "work/x")
+    assert caught.value.code == 9
+    assert list_images(machine.root / "elsewhere") == ()
