@@ -56,27 +56,33 @@ def read_fresh_lock(project: Project, settings: Settings) -> tuple[Lock, bytes]:
 
 
 def write_new_lock(workshop: Workshop, project: Project) -> tuple[Lock, bool]:
-    """Resolve, fetch and write the lock. Returns it, and whether the file changed.
-
-    A readable lock that is there keeps what its pins still say, so that nothing is resolved twice.
-    """
-    tools = tool_images(workshop)
-    request = LockRequest(
-        recipe=lock_recipe(workshop),
-        tools=tools,
-        layout=workshop.state.layout,
-        previous=_previous(workshop, project),
-    )
-    with (
-        workshop.reporter.step("resolve and fetch every artifact") as step,
-        open_resolver(workshop, step) as resolver,
-    ):
-        lock = make_lock(project.config, request, resolver)
+    """Resolve, fetch and write the lock. Returns it, and whether the file changed."""
+    lock = resolve_lock(workshop, project)
     raw = lock_bytes(lock)
     if project.lock_path.is_file() and project.lock_path.read_bytes() == raw:
         return lock, False
     replace_file(project.lock_path, raw)
     return lock, True
+
+
+def resolve_lock(workshop: Workshop, project: Project, *, renew: frozenset[str] = frozenset()) -> Lock:
+    """Resolve and fetch; no file of the project is written.
+
+    A readable lock that is there keeps what its pins still say, so that nothing is resolved twice, except
+    for the names in ``renew``.
+    """
+    request = LockRequest(
+        recipe=lock_recipe(workshop),
+        tools=tool_images(workshop),
+        layout=workshop.state.layout,
+        previous=_previous(workshop, project),
+        renew=renew,
+    )
+    with (
+        workshop.reporter.step("resolve and fetch every artifact") as step,
+        open_resolver(workshop, step) as resolver,
+    ):
+        return make_lock(project.config, request, resolver)
 
 
 def fetch_missing(workshop: Workshop, lock: Lock) -> None:

@@ -66,10 +66,19 @@ class HostError(BuilderError):
 
 
 class PinError(BuilderError):
-    """A pin cannot be resolved any more, or an artifact's integrity differs."""
+    """A pin cannot be resolved any more, or an artifact's integrity differs.
+
+    ``pin``: which line of builder.toml it is about, as ``builder lock --upgrade`` takes it; empty if unknown.
+    """
 
     code = ExitCode.PIN
     default_reason = "pin"
+
+    def __init__(
+        self, what: str, *, where: str = "", hint: str = "", reason: str = "", pin: str = ""
+    ) -> None:
+        super().__init__(what, where=where, hint=hint, reason=reason)
+        self.pin = pin
 
 
 class BuildFailed(BuilderError):

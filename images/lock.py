@@ -109,6 +109,10 @@ class Tree:
     entries: tuple[TreeEntry, ...]
     bundled: tuple[Bundled, ...] = ()
 
+    def holds(self, artifact_id: str) -> bool:
+        """Whether this artifact is unpacked somewhere in the tree."""
+        return any(entry.artifact == artifact_id for entry in self.entries)
+
 
 @dataclass(frozen=True, slots=True)
 class AgentLock:

@@ -16,7 +16,7 @@ from builder.cli.invocation import Invocation, RunExit, make_invocation
 from builder.cli.verbs import perform
 from builder.report import ProgressStyle
 from images.credentials import redact
-from images.errors import BuilderError, ExitCode, HostError, Interrupted, Terminated
+from images.errors import BuilderError, ExitCode, HostError, Interrupted, PinError, Terminated
 
 RESULT_SCHEMA = "https://agent-image-builder.example/result/v1"
 
@@ -67,6 +67,8 @@ def _failed(invocation: Invocation, broken: BuilderError) -> int:
             "where": redact(broken.where),
             "hint": redact(broken.hint),
         }
+        if isinstance(broken, PinError) and broken.pin:
+            error["pin"] = broken.pin
         _print_json({"schema": RESULT_SCHEMA, "command": invocation.command, "ok": False, "error": error})
     invocation.reporter.error(broken)
     if invocation.owns_exit_code and invocation.reporter.style is not ProgressStyle.JSON:

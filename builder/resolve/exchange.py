@@ -22,7 +22,7 @@ from images.strictjson import JsonValue, read_object
 
 RESULT_NAME: Final = "result.json"
 SCRIPTS: Final = ("resolve.mjs", "pull.mjs", "tar.mjs")
-STEPS: Final = frozenset({"resolve", "view", "fetch", "pull"})
+STEPS: Final = frozenset({"resolve", "view", "newest", "fetch", "pull"})
 MAX_RESULT: Final = 1024 * 1024
 DEADLINE: Final = 1800.0  # seconds
 _MAX_LINE: Final = 4096

@@ -1,4 +1,4 @@
-"""What npm is asked in the resolver container, and its answers: trees, platform fields, checked tarballs."""
+"""What npm is asked in the resolver container, and its answers: trees, fields, versions, checked tarballs."""
 
 from __future__ import annotations
 
@@ -33,6 +33,15 @@ class ViewRequest:
     range: str
 
 
+@dataclass(frozen=True, slots=True)
+class NewestRequest:
+    """Which versions of this package are in ``range`` (a range or a tag), and is the pinned one there?"""
+
+    name: str
+    range: str
+    pinned: str
+
+
 @dataclass(frozen=True, slots=True, order=True)
 class FetchRequest:
     """One tarball that the store lacks."""
@@ -48,6 +57,7 @@ class Job:
 
     resolve: tuple[RootRequest, ...] = ()
     view: tuple[ViewRequest, ...] = ()
+    newest: tuple[NewestRequest, ...] = ()
     fetch: tuple[FetchRequest, ...] = ()
 
 
@@ -60,11 +70,36 @@ class View:
 
 
 @dataclass(frozen=True, slots=True)
+class Published:
+    """One version in the registry."""
+
+    version: str
+    deprecated: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """The registry's answer: an npm error code, or versions. Nothing in them is checked yet."""
+
+    code: str
+    versions: tuple[Published, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Newest:
+    """What is in the range that was asked for, and what the registry knows of the pinned version."""
+
+    found: Listing
+    pinned: Listing
+
+
+@dataclass(frozen=True, slots=True)
 class Answer:
-    """npm's locks in the order of the roots, and views in theirs; tarballs are in the store already."""
+    """npm's locks in the order of the roots, the others in theirs; tarballs are in the store already."""
 
     locks: tuple[bytes, ...]
     views: tuple[View, ...]
+    newest: tuple[Newest, ...] = ()
 
 
 def perform(job: Job, resolver: Resolver) -> Answer:
@@ -94,7 +129,7 @@ def perform(job: Job, resolver: Resolver) -> Answer:
         raise failure(*error)
     if len(locks) != len(job.resolve) or len(came) != len(job.fetch):
         raise unexpected("less than was asked")
-    return Answer(tuple(locks), _views(job, document))
+    return Answer(tuple(locks), _views(job, document), _all_newest(job, document))
 
 
 def _request(job: Job) -> dict[str, JsonValue]:
@@ -110,6 +145,7 @@ def _request(job: Job) -> dict[str, JsonValue]:
             for item in job.resolve
         ],
         "view": [{"name": item.name, "range": item.range} for item in job.view],
+        "newest": [{"name": item.name, "range": item.range, "pinned": item.pinned} for item in job.newest],
         "fetch": [
             {"name": item.name, "version": item.version, "integrity": str(item.integrity)}
             for item in job.fetch
@@ -134,3 +170,33 @@ def _view(value: JsonValue) -> View:
         return tuple(item for item in found if isinstance(item, str)) if isinstance(found, list) else ()
 
     return View(str(value.get("code", ""))[:100], Declared(texts("os"), texts("cpu"), texts("libc")))
+
+
+def _all_newest(job: Job, document: dict[str, JsonValue]) -> tuple[Newest, ...]:
+    listed = document.get("newest")
+    if not isinstance(listed, list) or len(listed) != len(job.newest):
+        raise unexpected("not one list of versions for each question")
+    found = []
+    for item in listed:
+        if not isinstance(item, dict):
+            raise unexpected("versions that are no object")
+        found.append(Newest(_listing(item.get("found")), _listing(item.get("pinned"))))
+    return tuple(found)
+
+
+def _listing(value: JsonValue) -> Listing:
+    """Either an error code or at least one version, so that silence is never an answer."""
+    if not isinstance(value, dict):
+        raise unexpected("versions that are no object")
+    if value.get("code"):
+        return Listing(str(value["code"])[:100])
+    listed = value.get("versions")
+    if not isinstance(listed, list) or not listed:
+        raise unexpected("neither versions nor an error code")
+    found = []
+    for item in listed:
+        version = item.get("version") if isinstance(item, dict) else None
+        if not isinstance(item, dict) or not isinstance(version, str):
+            raise unexpected("a version that is no text")
+        found.append(Published(version[:100], item.get("deprecated") is not False))
+    return Listing("", tuple(found))

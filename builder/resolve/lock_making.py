@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
 
 from builder.resolve.base_image import lock_base
 from builder.resolve.composing import Asked, Source, compose
 from builder.resolve.exchange import Resolver
 from builder.resolve.failures import GONE, failure
 from builder.resolve.job import FetchRequest, Job, RootRequest, View, ViewRequest, perform
+from builder.resolve.newest import BASE, NODE
 from builder.resolve.npm_platform import accepts, names_another_platform, npm_platform
 from builder.resolve.npm_tree import HINT, Missing, NpmTree, prune, read_npm_lock
 from images.config import AgentName, ImageConfig
@@ -20,6 +20,7 @@ from images.lock import (
     NODE_PACKAGES,
     AgentLock,
     ArtifactKind,
+    BaseLock,
     Bundled,
     Lock,
     Recipe,
@@ -31,18 +32,21 @@ from images.lock import (
 from images.lock_laws import allowed_without_script, broken_law
 from images.lock_reader import NPM_NAME
 from images.oci import Platform
-
-_NODE: Final = "node"
+from provenance.layout import blob_path
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LockRequest:
-    """What a lock is made of besides the configuration; ``previous`` stays pinned where nothing changed."""
+    """What a lock is made of besides the configuration; ``previous`` stays pinned where nothing changed.
+
+    ``renew``: names (of agents, ``node``) that are resolved again although their pin is the same.
+    """
 
     recipe: Recipe
     tools: ToolImages
     layout: Path
     previous: Lock | None = None
+    renew: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +59,13 @@ class _Root:
     platform: Platform
 
     @property
+    def name(self) -> str:
+        """As ``builder lock --upgrade`` takes it."""
+        return self.of or NODE
+
+    @property
     def label(self) -> str:
-        place = f"agents.{self.of}" if self.of else f"{_NODE}.version"
+        place = f"agents.{self.of}" if self.of else f"{NODE}.version"
         return f"{place} = {self.version} ({self.package}) on {self.platform}"
 
 
@@ -84,11 +93,18 @@ def make_lock(config: ImageConfig, request: LockRequest, resolver: Resolver) -> 
     nothing again. Raises PinError naming what cannot be had and the ways on, NetworkFailed, HostError,
     StateError.
     """
-    base = lock_base(config.base, config.platforms, request.layout, resolver)
+    base = _base(config, request, resolver)
     pinned = _Pinned()
-    new = tuple(root for root in _roots(config) if not _keep(root, request.previous, pinned))
+    new = tuple(
+        root
+        for root in _roots(config)
+        if root.name in request.renew or not _keep(root, request.previous, pinned)
+    )
     _resolve(new, resolver, pinned)
-    fetch_sources(pinned.sources.values(), resolver)
+    try:
+        fetch_sources(pinned.sources.values(), resolver)
+    except PinError as broken:
+        raise _named(broken, _user_of(broken.where, pinned)) from None
     asked = Asked(
         agents=tuple(
             AgentLock(
@@ -147,6 +163,16 @@ def fetch_sources(sources: Iterable[Source], resolver: Resolver) -> int:
     return len(lacking)
 
 
+def _base(config: ImageConfig, request: LockRequest, resolver: Resolver) -> BaseLock:
+    try:
+        return lock_base(config.base, config.platforms, request.layout, resolver)
+    except PinError as broken:
+        broken.pin = BASE
+        if config.base.digest is not None and not blob_path(request.layout, config.base.digest).exists():
+            broken.reason = "not-found"
+        raise
+
+
 def _roots(config: ImageConfig) -> tuple[_Root, ...]:
     return tuple(
         root
@@ -185,7 +211,11 @@ def _resolve(roots: tuple[_Root, ...], resolver: Resolver, pinned: _Pinned) -> N
     questions = tuple(
         RootRequest(root.label, root.package, root.version, npm_platform(root.platform)) for root in roots
     )
-    answer = perform(Job(resolve=questions), resolver)
+    try:
+        answer = perform(Job(resolve=questions), resolver)
+    except PinError as broken:
+        name = next((root.name for root in roots if root.label == broken.where), "")
+        raise _named(broken, name) from None
     trees = [
         prune(read_npm_lock(raw, root.label), npm_platform(root.platform), root.label)
         for root, raw in zip(roots, answer.locks, strict=True)
@@ -193,6 +223,25 @@ def _resolve(roots: tuple[_Root, ...], resolver: Resolver, pinned: _Pinned) -> N
     for root, tree in zip(roots, trees, strict=True):
         _check_missing(root, tree.missing, resolver)
         _take(root, tree, pinned)
+
+
+def _named(broken: PinError, pin: str) -> PinError:
+    """Say which pin it is; one that is gone can be moved by the command that the hint then names."""
+    broken.pin = pin
+    if pin and broken.reason == "not-found":
+        broken.hint = f"move it to the newest: builder lock --upgrade {pin}"
+    return broken
+
+
+def _user_of(label: str, pinned: _Pinned) -> str:
+    """Whose tree holds the package of this label; a tree that is resolved again may do without it."""
+    found = next((source for source in pinned.sources.values() if source.label == label), None)
+    if found is None:
+        return ""
+    if found.kind is ArtifactKind.NODE:
+        return NODE
+    trees = pinned.trees.items()
+    return next((str(name) for (name, _), tree in trees if tree.holds(found.id)), "")
 
 
 def _take(root: _Root, tree: NpmTree, pinned: _Pinned) -> None:
@@ -238,6 +287,7 @@ def _judge_missing(root: _Root, item: Missing, view: View) -> None:
             where=root.label,
             hint=f"pin a version of {root.package} that has its package for {root.platform}, or mirror it",
             reason="not-found",
+            pin=root.name,
         )
     if view.code:
         raise failure(view.code, root.label, wanted)

@@ -1,8 +1,9 @@
 // Runs npm inside the resolver container: reads /run/job/job.json, writes one tar to standard output.
 //
-// This file decides nothing. A job that pulls an image goes to pull.mjs whole. Else it answers three kinds of questions, and the program that asked checks every answer:
+// This file decides nothing. A job that pulls an image goes to pull.mjs whole. Else it answers four kinds of questions, and the program that asked checks every answer:
 //   resolve: exact root packages -> the package-lock.json that npm makes for them in an empty directory
 //   view:    name and range      -> the platform fields of the best matching version, or npm's error code
+//   newest:  name, range, pinned -> the versions in that range, and whether the pinned one is still there
 //   fetch:   name and version    -> the tarball, found in npm's cache by its integrity
 // The tar holds the locks, the tarballs in the order asked, and result.json last: what came before a failure is
 // not lost. Progress goes to standard error, one JSON object a line. No message of npm's is
@@ -112,6 +113,25 @@ async function viewOne(env, work, item) {
   return { os: best.os ?? [], cpu: best.cpu ?? [], libc: best.libc ?? [] }
 }
 
+// A range, a tag or a version -> its versions, or npm's error code. Why a version is deprecated is its publisher's
+// text, which nobody needs.
+async function versionsOf(env, work, name, range) {
+  try {
+    const found = await npm(env, work, ['view', `${name}@${range}`, 'name', 'version', 'deprecated'])
+    const versions = [found ?? []].flat().map((one) => ({ version: one.version, deprecated: Boolean(one.deprecated) }))
+    return versions.length ? { versions } : { code: 'E404' }
+  } catch (error) {
+    return { code: error.code ?? 'EUNKNOWN' }
+  }
+}
+
+async function newestOne(env, work, item) {
+  const [found, pinned] = await Promise.all(
+    [item.range, item.pinned].map((range) => versionsOf(env, work, item.name, range)),
+  )
+  return { found, pinned }
+}
+
 const cached = (work, integrity) => {
   const [algorithm, hex] = integrity.split(':')
   return join(work, 'cache', '_cacache', 'content-v2', algorithm, hex.slice(0, 2), hex.slice(2, 4), hex.slice(4))
@@ -197,6 +217,10 @@ async function answer(env, work, job, result) {
     progress({ step: 'view', name: item.name })
     result.view.push(await viewOne(env, work, item).catch((error) => ({ code: error.code ?? 'EUNKNOWN' })))
   }
+  for (const [number, item] of job.newest.entries()) {
+    progress({ step: 'newest', name: item.name, done: number, total: job.newest.length })
+    result.newest.push(await newestOne(env, work, item))
+  }
   await fetchAll(env, work, job.fetch)
 }
 
@@ -215,7 +239,7 @@ async function main() {
   const job = JSON.parse(await readFile(join(JOB, 'job.json'), 'utf8'))
   if (job.pull) return pull(job)
   const work = await mkdtemp(join(tmpdir(), 'resolve-'))
-  const result = { schema: 1, error: null, view: [] }
+  const result = { schema: 1, error: null, view: [], newest: [] }
   try {
     await answer(await environment(work, job), work, job, result)
   } catch (error) {

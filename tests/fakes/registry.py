@@ -26,7 +26,7 @@ _IN_LOCK = (
     "libc",
     "bin",
 )
-
+_ASKED = (("found", "range"), ("pinned", "pinned"))
 
 EXITED = Outcome(ending=Ending.EXITED, exit_code=0)
 
@@ -56,6 +56,8 @@ class FakeRegistry:
     entries: dict[str, Package] = field(default_factory=dict)  # name@version -> changes of its lock entry
     tarballs: dict[str, bytes] = field(default_factory=dict)
     nested: dict[str, str] = field(default_factory=dict)  # path in the tree -> name@version
+    latest: dict[str, str] = field(default_factory=dict)  # package -> version of the dist-tag
+    broken: dict[str, str] = field(default_factory=dict)  # package -> what asking for its versions fails with
     error: dict[str, str] | None = None
     outcome: Outcome = EXITED
     spoil: Callable[[bytes], bytes] = bytes
@@ -95,7 +97,8 @@ class FakeRegistry:
             line = {"step": "fetch", "done": number + 1, "total": len(job["fetch"]), "bytes": 1}
             on_stderr(json.dumps(line).encode() + b"\n")
         views = [self._view(item) for item in job["view"]]
-        document = {"schema": 1, "error": error, "view": views}
+        newest = [self._newest(item) for item in job["newest"]]
+        document = {"schema": 1, "error": error, "view": views, "newest": newest}
         members = {f"locks/{n}.json": raw for n, raw in enumerate(locks)}
         if not error or job["fetch"]:
             members |= {f"tarballs/{n}.tgz": raw for n, raw in enumerate(tarballs)}
@@ -107,6 +110,27 @@ class FakeRegistry:
         if spec not in self.packages or spec in self.gone:
             return {"code": "E404"}
         return {key: self.packages[spec].get(key, []) for key in ("os", "cpu", "libc")}
+
+    def _newest(self, item: dict[str, str]) -> Package:
+        return {key: self._versions(item["name"], item[asked]) for key, asked in _ASKED}
+
+    def _versions(self, name: str, wanted: str) -> Package:
+        """As npm answers: a tag is one version, a major number all of that line."""
+        if name in self.broken:
+            return {"code": self.broken[name]}
+        there = [
+            package
+            for spec, package in self.packages.items()
+            if package["name"] == name and spec not in self.gone
+        ]
+        wanted = self.latest.get(name, "") if wanted == "latest" else wanted
+        found = [
+            {"version": package["version"], "deprecated": bool(package.get("deprecated"))}
+            for package in there
+            if package["version"] == wanted
+            or (package["version"].split(".")[0] == wanted and "-" not in package["version"])
+        ]
+        return {"versions": found} if found else {"code": "E404"}
 
     def _lock(self, name: str, version: str) -> bytes:
         packages: dict[str, Package] = {"": {"name": "resolve", "dependencies": {name: version}}}

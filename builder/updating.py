@@ -1,0 +1,258 @@
+"""Move pins: what is newer than builder.toml says, and builder.toml with its lock moved there together."""
+
+from __future__ import annotations
+
+import os
+import stat
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+from builder.bootstrap import Role
+from builder.config_edit import set_pins
+from builder.locking import Project, resolve_lock
+from builder.providing import open_resolver, reference
+from builder.resolve.newest import BASE, NODE, PinStanding, Standing, newest_versions
+from builder.workshop import Workshop
+from images.config import BaseReference, ImageConfig, check_version, parse_config
+from images.digests import Digest
+from images.errors import PinError, StateError, UsageError, VerifyFailed
+from images.lock import Lock
+from images.lockfile import lock_bytes
+from provenance.layout import Rehash, open_image
+
+_HINT_BASE: Final = "builder bootstrap makes one; then: builder lock --upgrade base"
+
+
+# What is newer than these pins of a configuration? And: make this project's lock, with these names anew.
+Ask = Callable[[ImageConfig, frozenset[str]], tuple[PinStanding, ...]]
+MakeLock = Callable[[Project, frozenset[str]], Lock]
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """What an operator wants moved: ``name`` (an agent, ``node``, ``base``), and where to, if he says."""
+
+    name: str
+    target: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Upgraded:
+    """The lock that was written, what moved, and what stayed although it was asked for."""
+
+    lock: Lock
+    moved: tuple[PinStanding, ...]
+    stayed: tuple[PinStanding, ...]
+    changed: bool
+
+
+def parse_moves(words: Sequence[str], config: ImageConfig) -> tuple[Move, ...]:
+    """``NAME`` or ``NAME=VERSION`` each; an empty word means every pin. UsageError names what is wrong."""
+    names = pin_names(config)
+    moves: dict[str, Move] = {}
+    for word in words or ("",):
+        if not word:
+            moves = {name: Move(name) for name in names} | moves
+            continue
+        name, equals, target = word.partition("=")
+        if name not in names:
+            raise UsageError(
+                f"--upgrade {name[:60]}: builder.toml has no such pin; expected one of {', '.join(names)}",
+                hint="builder outdated",
+            )
+        if equals:
+            _check_target(name, target)
+        moves[name] = Move(name, target)
+    return tuple(moves.values())
+
+
+def pin_names(config: ImageConfig) -> tuple[str, ...]:
+    """The pins of a configuration, as ``lock --upgrade`` takes them."""
+    return (*(str(agent.name) for agent in config.agents), NODE, BASE)
+
+
+def standings(
+    workshop: Workshop, config: ImageConfig, names: frozenset[str] | None = None
+) -> tuple[PinStanding, ...]:
+    """How the pins stand to what the registry has now, the base to what this state has. One container run."""
+    wanted = names if names is not None else frozenset(pin_names(config))
+    found: tuple[PinStanding, ...] = ()
+    if wanted - {BASE}:
+        with (
+            workshop.reporter.step("ask for newer versions") as step,
+            open_resolver(workshop, step) as resolver,
+        ):
+            found = newest_versions(config, resolver, wanted)
+    if BASE not in wanted:
+        return found
+    try:
+        here = reference(workshop, Role.BASE)
+    except UsageError:
+        here = None  # nothing was bootstrapped, and settings.toml names none
+    return (*found, base_standing(config, workshop.state.layout, here))
+
+
+def base_standing(config: ImageConfig, layout: Path, here: BaseReference | None) -> PinStanding:
+    """The base against ``here``, the one of bootstrap or settings.toml, if it has the same name.
+
+    No registry is asked: what a tag names there today is nothing that anybody here decided.
+    """
+    base = config.base
+    pinned = str(base.digest or base)
+    newest = str(here.digest) if here is not None and here.digest and here.name == base.name else ""
+    if base.digest is None:
+        standing = Standing.UNKNOWN
+    elif base.registry is None and base_problem(config, layout):
+        standing = Standing.GONE
+    elif not newest:
+        standing = Standing.UNKNOWN
+    else:
+        standing = Standing.CURRENT if newest == pinned else Standing.OUTDATED
+    return PinStanding(BASE, "image.base", pinned, newest, standing)
+
+
+def base_problem(config: ImageConfig, layout: Path) -> str:
+    """Why the pinned base cannot be used from this layout; empty when it is whole."""
+    if config.base.digest is None:
+        return ""
+    try:
+        for platform in config.platforms:
+            open_image(layout, config.base.digest, platform, rehash=Rehash.BYTES)
+    except VerifyFailed as broken:
+        return str(broken)
+    return ""
+
+
+def upgrade_here(workshop: Workshop, project: Project, moves: tuple[Move, ...]) -> Upgraded:
+    """``upgrade`` with this workshop's resolver."""
+    return upgrade(
+        project,
+        moves,
+        ask=lambda config, names: standings(workshop, config, names),
+        make_lock=lambda wanted, renew: resolve_lock(workshop, wanted, renew=renew),
+    )
+
+
+def upgrade(project: Project, moves: tuple[Move, ...], *, ask: Ask, make_lock: MakeLock) -> Upgraded:
+    """Move pins, resolve them and all below them again, and write builder.toml and builder.lock together.
+
+    Nothing is written unless the lock was made. Raises PinError for a pin that is gone and has nowhere to go.
+    """
+    path = project.config_path.resolve()
+    before = path.read_bytes()
+    asked = frozenset(move.name for move in moves if not move.target)
+    found = ask(project.config, asked) if asked else ()
+    moved = (*(one for one in found if one.target), *_explicit(project.config, moves))
+    for one in found:
+        if one.standing is Standing.GONE and not one.target:
+            raise PinError(
+                f"{one.pinned} is gone, and nothing is there to move to",
+                where=one.place,
+                hint=_HINT_BASE if one.name == BASE else f"builder lock --upgrade {one.name}=VERSION",
+                reason="not-found",
+                pin=one.name,
+            )
+    pins = {one.place: _written(project.config, one) for one in moved}
+    text = set_pins(before.decode(), pins, where=str(project.config_path))
+    wanted = replace(project, config=parse_config(text, where=str(project.config_path)))
+    lock = make_lock(wanted, frozenset(move.name for move in moves))
+    if path.read_bytes() != before:
+        raise UsageError(
+            "was changed while it was being locked; nothing was written",
+            where=str(project.config_path),
+            hint="builder lock --upgrade",
+        )
+    files = ((project.lock_path, lock_bytes(lock)), (path, text.encode()))
+    changed = tuple((file, raw) for file, raw in files if not file.is_file() or file.read_bytes() != raw)
+    replace_together(changed)
+    return Upgraded(lock, moved, tuple(one for one in found if not one.target), bool(changed))
+
+
+def replace_together(files: Sequence[tuple[Path, bytes]]) -> None:
+    """Replace all of these files, or none: what is new lies on disk before the first name changes.
+
+    Raises StateError. Only a crash of the machine between two renames can part them; then the lock is stale,
+    which every command says.
+    """
+    with ExitStack() as stack:
+        try:
+            staged = [(path, stack.enter_context(_staged(path, raw))) for path, raw in files]
+            old = [
+                (path, stack.enter_context(_staged(path, path.read_bytes())) if path.is_file() else None)
+                for path, _ in files
+            ]
+            with _put_back_on_failure(old):
+                for path, temporary in staged:
+                    temporary.replace(path)
+        except OSError as broken:
+            raise StateError(
+                f"cannot be written: {broken.strerror or broken}; nothing was changed",
+                where=", ".join(str(path) for path, _ in files),
+                hint="builder doctor",
+            ) from None
+
+
+def _check_target(name: str, target: str) -> None:
+    try:
+        if name == BASE:
+            Digest(target)
+        else:
+            check_version(target)
+    except (ValueError, UsageError) as wrong:
+        what = wrong.what if isinstance(wrong, UsageError) else str(wrong)
+        example = "base=sha256:…" if name == BASE else f"{name}=1.2.3"
+        raise UsageError(f"--upgrade {name}: {what}", hint=f"builder lock --upgrade {example}") from None
+
+
+def _explicit(config: ImageConfig, moves: tuple[Move, ...]) -> Iterable[PinStanding]:
+    """Moves whose target the operator gave: also back, if he says so."""
+    now = {str(agent.name): (f"agents.{agent.name}", agent.version) for agent in config.agents}
+    now |= {NODE: ("node.version", config.node.version)}
+    now |= {BASE: ("image.base", str(config.base.digest or config.base))}
+    for move in moves:
+        place, pinned = now[move.name]
+        if move.target and move.target != pinned:
+            yield PinStanding(move.name, place, pinned, move.target, Standing.OUTDATED)
+
+
+def _written(config: ImageConfig, one: PinStanding) -> str:
+    """The value in builder.toml: a version, or the base's reference with another digest."""
+    if one.name != BASE:
+        return one.target
+    return str(BaseReference(config.base.name, Digest(one.target), config.base.tag))
+
+
+@contextmanager
+def _staged(path: Path, raw: bytes) -> Iterator[Path]:
+    """The bytes under a temporary name beside ``path``, on disk, with the mode of the file they replace."""
+    mode = stat.S_IMODE(path.stat().st_mode) if path.exists() else 0o644
+    handle, name = tempfile.mkstemp(prefix=".new-", dir=path.parent)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(raw)
+            file.flush()
+            os.fchmod(file.fileno(), mode)
+            os.fsync(file.fileno())
+        yield Path(name)
+    finally:
+        Path(name).unlink(missing_ok=True)
+
+
+@contextmanager
+def _put_back_on_failure(old: Sequence[tuple[Path, Path | None]]) -> Iterator[None]:
+    """Whatever interrupts (an error, Ctrl-C): each file is afterwards its copy again, or absent again."""
+    done = False
+    try:
+        yield
+        done = True
+    finally:
+        for path, copy in () if done else old:
+            with suppress(OSError):
+                if copy is None:
+                    path.unlink(missing_ok=True)
+                else:
+                    copy.replace(path)
