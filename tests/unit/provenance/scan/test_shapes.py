@@ -8,7 +8,7 @@ import random
 import pytest
 
 from images.credentials import SHAPES, Confirm, Shape
-from provenance.scan.engine import Encoding, Engine
+from provenance.scan.engine import Encoding, Engine, EngineStopped
 from provenance.scan.judge import judge
 from tests.fakes.credentials import der, near_miss, pem, sample
 
@@ -115,3 +115,39 @@ def test_a_confirmed_credential_does_not_show_itself(engine: Engine) -> None:
     hit = judge(data, engine.finder().find(data)[0])
     assert hit is not None
     assert data.decode() not in repr(hit)
+
+
+ENCRYPTED = (
+    b"-----BEGIN RSA PRIVATE KEY-----\nProc-Type: 4,ENCRYPTED\n"
+    b"DEK-Info: AES-128-CBC,00112233445566778899AABBCCDDEEFF\n\n"
+    + base64.encodebytes(noise_of(7))
+    + b"-----END RSA PRIVATE KEY-----\n"
+)
+PGP = (
+    b"-----BEGIN PGP PRIVATE KEY BLOCK-----\nVersion: 1\n\n"
+    + base64.encodebytes(noise_of(8))
+    + b"=abcd\n-----END PGP PRIVATE KEY BLOCK-----\n"
+)
+OPENSSH = (
+    b"-----BEGIN OPENSSH PRIVATE KEY-----\n"
+    + base64.encodebytes(b"openssh-key-v1\0" + noise_of(9))
+    + b"-----END OPENSSH PRIVATE KEY-----\n"
+)
+
+
+@pytest.mark.parametrize("data", [ENCRYPTED, PGP, OPENSSH], ids=["encrypted", "pgp", "openssh"])
+def test_keys_in_other_formats(engine: Engine, data: bytes) -> None:
+    assert ("private-key", Encoding.PLAIN) in rules(engine, data)
+
+
+def test_more_candidates_than_are_judged_stop_the_engine(engine: Engine) -> None:
+    with pytest.raises(EngineStopped, match="more than 3"):
+        engine.finder(most=3).find(sample(SHAPES[0]) * 10)
+    assert len(engine.finder(most=30).find(sample(SHAPES[0]) * 10)) == 10
+
+
+def test_a_fault_in_the_callback_is_not_swallowed(engine: Engine) -> None:
+    finder = engine.finder()
+    finder._hits = None  # type: ignore[assignment]
+    with pytest.raises(AttributeError):
+        finder._scanner.scan(sample(SHAPES[0]))
