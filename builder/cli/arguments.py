@@ -23,7 +23,10 @@ every day:
 
 now and then:
   bootstrap  make the base, the build container and the resolver on a machine without a registry
+  policy     pin: accept an older or changed policy on purpose
   scan       look at every byte of an image for credentials
+  outdated   say which pins have newer versions, or are gone
+  diff       say what differs between two locks, projects or images
 """
 
 _EPILOG = (
@@ -78,6 +81,9 @@ def _parser() -> argparse.ArgumentParser:
     _show(verb("show", "Say what an image is, what is in it and which evidence exists."))
     _doctor(verb("doctor", "Say what this host can enforce, and the remedy for what it cannot."))
     _bootstrap(verb("bootstrap", "Make or pull base, build container and resolver."))
+    _outdated(verb("outdated", "Ask which pins of builder.toml have newer versions, or are gone upstream."))
+    _diff(verb("diff", "Say what differs between two locks, projects or images."))
+    _policy(verb("policy", "Accept the policy on purpose: the rollback marks are set to it."))
     _scan(
         verb("scan", "Scan any OCI layout, saved archive or image digest for credentials. Needs no engine.")
     )
@@ -150,6 +156,25 @@ def _init(parser: argparse.ArgumentParser) -> None:
 def _lock(parser: argparse.ArgumentParser) -> None:
     _config_option(parser)
     parser.add_argument("--check", action="store_true", help="resolve nothing; say whether the lock is fresh")
+    parser.add_argument(
+        "--upgrade",
+        action="append",
+        nargs="?",
+        const="",
+        metavar="NAME[=VERSION]",
+        help="move a pin (an agent, node, base) to the newest or to VERSION; without NAME, all of them",
+    )
+
+
+def _outdated(parser: argparse.ArgumentParser) -> None:
+    _config_option(parser)
+
+
+def _diff(parser: argparse.ArgumentParser) -> None:
+    for name in ("before", "after"):
+        parser.add_argument(
+            name, metavar=name.upper(), help="a lock file, a builder.toml (its lock), or an image's digest"
+        )
 
 
 def _build(parser: argparse.ArgumentParser) -> None:
@@ -199,6 +224,11 @@ def _bootstrap(parser: argparse.ArgumentParser) -> None:
         metavar="LAYOUT",
         help="take the images that settings.toml gives from this OCI layout, by digest",
     )
+
+
+def _policy(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("act", choices=["pin"], help="pin: take this policy as the newest accepted one")
+    _policy_option(parser)
 
 
 def _scan(parser: argparse.ArgumentParser) -> None:

@@ -7,7 +7,20 @@ from typing import Protocol, cast
 
 from builder.cli.invocation import Invocation, Result
 
-VERBS = ("init", "lock", "build", "verify", "run", "show", "doctor", "bootstrap", "scan")
+VERBS = (
+    "init",
+    "lock",
+    "build",
+    "verify",
+    "run",
+    "show",
+    "doctor",
+    "bootstrap",
+    "scan",
+    "policy",
+    "outdated",
+    "diff",
+)
 
 
 class _Verb(Protocol):

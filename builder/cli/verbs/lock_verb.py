@@ -1,31 +1,69 @@
-"""`builder lock`: write builder.lock, or check it."""
+"""`builder lock`: write builder.lock, move its pins, or check it."""
 
 from __future__ import annotations
 
 from builder.cli.invocation import Invocation, Result
 from builder.cli.session import open_workshop, settings_of
-from builder.locking import open_project, stale_reasons, write_new_lock
+from builder.cli.verbs.outdated_verb import pin_document
+from builder.locking import Project, open_project, stale_reasons, write_new_lock
+from builder.resolve.newest import BASE, PinStanding, Standing
+from builder.updating import parse_moves, upgrade_here
 from images.errors import UsageError
+from images.lock import Lock
 from images.lockfile import lock_digest
 
 
 def run(invocation: Invocation) -> Result:
     """One line: the lock's digest."""
     project = open_project(invocation.options.config)
+    if invocation.options.check and invocation.options.upgrade is not None:
+        raise UsageError("--check changes nothing, and --upgrade does", hint="builder lock --upgrade")
     if invocation.options.check:
-        changed = stale_reasons(project, settings_of(invocation))
-        if changed:
-            raise UsageError(
-                "the lock is stale: " + "; ".join(changed),
-                where=str(project.lock_path),
-                hint="builder lock",
-                reason="stale-lock",
-            )
-        invocation.reporter.say(f"{project.lock_path} is fresh")
-        return Result()
-    lock, changed_file = write_new_lock(open_workshop(invocation), project)
+        return _check(invocation, project)
+    if invocation.options.upgrade is not None:
+        return _upgrade(invocation, project)
+    lock, changed = write_new_lock(open_workshop(invocation), project)
+    return _result(invocation, project, lock, changed)
+
+
+def _check(invocation: Invocation, project: Project) -> Result:
+    changed = stale_reasons(project, settings_of(invocation))
+    if changed:
+        raise UsageError(
+            "the lock is stale: " + "; ".join(changed),
+            where=str(project.lock_path),
+            hint="builder lock",
+            reason="stale-lock",
+        )
+    invocation.reporter.say(f"{project.lock_path} is fresh")
+    return Result()
+
+
+def _upgrade(invocation: Invocation, project: Project) -> Result:
+    moves = parse_moves(invocation.options.upgrade, project.config)
+    done = upgrade_here(open_workshop(invocation), project, moves)
+    for one in done.moved:
+        invocation.reporter.say(f"{one.place}: {one.pinned} -> {one.newest}")
+    for one in done.stayed:
+        invocation.reporter.say(f"{one.place}: {one.pinned} stays ({_why_it_stays(one)})")
+    if any(one.name == BASE for one in done.moved):
+        invocation.reporter.warn("the base is another one: policy.toml must have its digest under bases")
+    result = _result(invocation, project, done.lock, done.changed)
+    document = {**(result.document or {}), "moved": [pin_document(one) for one in done.moved]}
+    return Result(line=result.line, document=document)
+
+
+def _why_it_stays(one: PinStanding) -> str:
+    if one.standing is Standing.AHEAD:
+        return f"newer than {one.newest}, the latest of its publisher"
+    if one.standing is Standing.UNKNOWN:
+        return "nothing is known to be newer"
+    return "the newest"
+
+
+def _result(invocation: Invocation, project: Project, lock: Lock, changed: bool) -> Result:
     digest = lock_digest(lock)
-    verb = "wrote" if changed_file else "nothing changed in"
+    verb = "wrote" if changed else "nothing changed in"
     invocation.reporter.say(f"{verb} {project.lock_path}: {len(lock.artifacts)} artifacts")
     for artifact in lock.artifacts:
         for script in () if artifact.scripts_run else artifact.scripts:
@@ -35,5 +73,5 @@ def run(invocation: Invocation) -> Result:
             )
     return Result(
         line=str(digest),
-        document={"lock": str(digest), "artifacts": len(lock.artifacts), "changed": changed_file},
+        document={"lock": str(digest), "artifacts": len(lock.artifacts), "changed": changed},
     )

@@ -1,0 +1,78 @@
+"""`builder outdated`: which pins have newer versions, are gone, or stand on something that is not here."""
+
+from __future__ import annotations
+
+from builder.cli.invocation import Invocation, Result
+from builder.cli.session import open_workshop
+from builder.locking import Project, open_project, stale_reasons
+from builder.resolve.newest import PinStanding, Standing
+from builder.settings import Settings
+from builder.updating import base_problem, standings
+from images.errors import UsageError
+
+
+def run(invocation: Invocation) -> Result:
+    """A line for each pin that an upgrade would move: name, pinned, newest. Nothing when all are current."""
+    project = open_project(invocation.options.config)
+    workshop = open_workshop(invocation)
+    pins = standings(workshop, project.config)
+    warnings = [*_of_pins(pins), *_of_lock(project, workshop.settings)]
+    if problem := base_problem(project.config, workshop.state.layout):
+        warnings.append(f"image.base is not whole in this state: {problem}")
+    for one in pins:
+        invocation.reporter.say(f"{one.place}: {one.pinned}, {_words(one)}")
+    for warning in warnings:
+        invocation.reporter.warn(warning)
+    if any(one.target for one in pins):
+        invocation.reporter.say("to move all of them: builder lock --upgrade")
+    return Result(
+        line="\n".join(f"{one.name} {one.pinned} {one.target}" for one in pins if one.target),
+        document={
+            "outdated": any(one.target for one in pins),
+            "pins": [pin_document(one) for one in pins],
+            "warnings": warnings,
+        },
+    )
+
+
+def pin_document(one: PinStanding) -> dict[str, object]:
+    """One pin for programs; ``newest`` is null when nothing can be proposed."""
+    return {
+        "name": one.name,
+        "place": one.place,
+        "pinned": one.pinned,
+        "newest": one.newest or None,
+        "standing": one.standing.value,
+        "deprecated": one.deprecated,
+    }
+
+
+def _words(one: PinStanding) -> str:
+    match one.standing:
+        case Standing.CURRENT:
+            return "the newest"
+        case Standing.OUTDATED:
+            return f"newest {one.newest}"
+        case Standing.AHEAD:
+            return f"newer than {one.newest}, the latest of its publisher"
+        case Standing.GONE:
+            return f"gone; newest {one.newest}" if one.newest else "gone"
+        case Standing.UNKNOWN:
+            return "nothing to compare it with"
+
+
+def _of_pins(pins: tuple[PinStanding, ...]) -> list[str]:
+    return [
+        f"{one.place}: {one.pinned} is {'gone upstream' if one.standing is Standing.GONE else 'deprecated'}"
+        for one in pins
+        if one.deprecated or (one.standing is Standing.GONE and one.place != "image.base")
+    ]
+
+
+def _of_lock(project: Project, settings: Settings) -> list[str]:
+    """A lock that is missing, damaged or stale: a warning here, since nothing is made of it."""
+    try:
+        changed = stale_reasons(project, settings)
+    except UsageError as broken:
+        return [f"{broken} (builder lock makes it)"]
+    return [f"{project.lock_path} is stale: {'; '.join(changed)}"] if changed else []
