@@ -374,6 +374,9 @@ class DyingJournal:
         self._journal = journal
         self._last = last
 
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._journal, name)
+
     def intend(self, intent: Intent, at: datetime) -> None:
         self._journal.intend(intent, at)
         self._die_at(Boundary.INTENDED)
