@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+import tarfile
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +20,7 @@ from builder.bootstrap.making import Job, made
 from builder.bootstrap.rootfs import Mode
 from builder.resources import resource
 from builder.state import State
-from provenance.layout import open_image
+from provenance.layout import open_image, open_layer
 
 pytestmark = pytest.mark.real
 
@@ -112,3 +114,26 @@ def test_the_base_holds_what_every_image_needs(
         engine.remove(container)
     assert outcome.ok, outcome
     assert outcome.stdout.startswith(b"git version 2.")
+
+
+FORBIDDEN = re.compile(
+    r"etc/apt/sources\.list.*|etc/machine-id|etc/resolv\.conf|etc/hostname|etc/ssh/ssh_host.*|.*/authorized_keys"
+    r"|etc/(passwd|shadow|group|gshadow)-|var/lib/apt/lists/.+|var/cache/apt/.+|dev/.+"
+    r"|usr/local/share/ca-certificates/.+"
+)
+
+
+@pytest.mark.parametrize("role", Role)
+def test_no_image_tells_of_its_making(kept_state: State, lock: BootstrapLock, role: Role) -> None:
+    image = open_image(kept_state.layout, lock.pins(role).manifest)
+    with open_layer(image, 0) as stream, tarfile.open(fileobj=stream, mode="r|") as archive:
+        for member in archive:
+            # apt's own empty directory for more lists of sources stays.
+            assert member.name == "etc/apt/sources.list.d" or not FORBIDDEN.fullmatch(member.name), (
+                member.name
+            )
+            assert member.isreg() or member.isdir() or member.issym() or member.islnk(), member.name
+            assert member.mtime == lock.epoch, member.name
+            assert not (member.name.startswith("var/log/") and member.isreg()), member.name
+    assert image.settings.labels == ()
+    assert image.settings.environment[0].startswith("PATH=")
