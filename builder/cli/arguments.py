@@ -218,6 +218,12 @@ def _bootstrap(parser: argparse.ArgumentParser) -> None:
         "--refresh", action="store_true", help="resolve the packages again; write a reviewable diff"
     )
     parser.add_argument(
+        "--output",
+        type=Path,
+        metavar="FILE",
+        help="with --refresh: write the resolved lock there, not into the state",
+    )
+    parser.add_argument(
         "--from",
         dest="source",
         type=Path,

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from builder.bootstrap import LOCK_NAME, Host, Role, bootstrap, relock
 from builder.cli.invocation import Invocation, Result
 from builder.cli.session import open_workshop
 from builder.providing import missing_roles, provide, reference, take_from
 from builder.workshop import Workshop, given_image, tool_digest
+from images.errors import UsageError
 
 # Package clients read their own settings, certificates and caches from these.
 HOST_ENVIRONMENT_PREFIXES = ("PIP_", "GO", "SSL_", "REQUESTS_", "CURL_", "HTTP", "http", "https", "no_proxy")
@@ -16,6 +19,8 @@ HOST_ENVIRONMENT = ("PATH", "HOME", "TMPDIR", "NO_PROXY", "ALL_PROXY", "XDG_CACH
 def run(invocation: Invocation) -> Result:
     """The three digests; with ``--refresh`` the lock is resolved again first, into the state."""
     workshop = open_workshop(invocation)
+    if invocation.options.output is not None:
+        return _refresh_to(invocation, workshop, invocation.options.output)
     if invocation.options.source is not None:
         take_from(workshop, invocation.options.source)
     with invocation.reporter.step("bootstrap"):
@@ -32,22 +37,40 @@ def run(invocation: Invocation) -> Result:
     )
 
 
+def _refresh_to(invocation: Invocation, workshop: Workshop, output: Path) -> Result:
+    """Resolve all three images' pins into a file of the operator's; what this state uses stays as it is."""
+    if not invocation.options.refresh:
+        raise UsageError("--output is for --refresh", hint=f"builder bootstrap --refresh --output {output}")
+    with invocation.reporter.step("bootstrap"):
+        done = relock(workshop.state.layout, _host(invocation, workshop), output=output)
+    digests = {role: str(done.lock.pins(role).manifest) for role in Role}
+    return Result(
+        line=str(output),
+        document={"lock": str(output), "images": {role.replace("-", "_"): digests[role] for role in Role}},
+    )
+
+
 def _make(invocation: Invocation, workshop: Workshop) -> None:
     """Only what settings.toml does not give: a resolver alone compiles nothing."""
     roles = missing_roles(workshop)
     if not roles:
         return
     state = workshop.state
-    host = Host(
+    host = _host(invocation, workshop)
+    copy = state.bootstrap / LOCK_NAME
+    if invocation.options.refresh:
+        relock(state.layout, host, output=copy, roles=roles)
+    bootstrap(state.layout, host, lock_copy=copy, roles=roles)
+
+
+def _host(invocation: Invocation, workshop: Workshop) -> Host:
+    """The host's package clients, with what they may know of our environment."""
+    return Host(
         environment={
             name: value
             for name, value in invocation.environment.items()
             if name in HOST_ENVIRONMENT or name.startswith(HOST_ENVIRONMENT_PREFIXES)
         },
-        cache=state.bootstrap,
+        cache=workshop.state.bootstrap,
         progress=invocation.reporter.say,
     )
-    copy = state.bootstrap / LOCK_NAME
-    if invocation.options.refresh:
-        relock(state.layout, host, output=copy, roles=roles)
-    bootstrap(state.layout, host, lock_copy=copy, roles=roles)

@@ -19,6 +19,7 @@ from builder.bootstrap.lock import LOCK_NAME, BootstrapLock, Role, load_lock, pa
 from builder.bootstrap.making import Job, find_image, find_images, make_missing
 from builder.bootstrap.refresh import refresh
 from builder.bootstrap.rootfs import Mode, debian_tree
+from builder.cli import main_inner
 from builder.resources import resource
 from images.digests import Digest
 from images.errors import BuildFailed, NetworkFailed, PinError, StateError
@@ -322,3 +323,12 @@ def test_a_full_disk_is_a_state_error_and_leaves_nothing(machine: Machine) -> No
     assert caught.value.where == str(machine.root / "work/x")
     assert caught.value.code == 9
     assert list_images(machine.root / "elsewhere") == ()
+
+
+def test_an_output_without_a_refresh_is_usage(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code = main_inner(
+        ["bootstrap", "--state", str(tmp_path / "state"), "--output", "my.lock"], {"HOME": str(tmp_path)}
+    )
+    assert code == 2
+    assert "hint: builder bootstrap --refresh --output my.lock" in capsys.readouterr().err
+    assert not Path("my.lock").exists()
