@@ -23,7 +23,7 @@ from images.digests import Digest
 from images.errors import PinError, UsageError, VerifyFailed
 from images.lock import Lock, Recipe
 from images.oci import MEDIA_INDEX, OciImage, Platform
-from provenance.layout import open_image, read_blob
+from provenance.layout import list_images, open_image, read_blob
 from provenance.layout_writing import add_manifest, import_image
 
 
@@ -154,6 +154,14 @@ def open_resolver(workshop: Workshop, step: StepProgress, *, starter: bool = Fal
 def take_from(workshop: Workshop, source: Path) -> None:
     """Copy what settings.toml gives and the state lacks out of another layout, re-hashed; without network."""
     layout = workshop.state.layout
+    try:
+        list_images(source)
+    except VerifyFailed as broken:
+        raise UsageError(
+            f"not an OCI layout: {broken.what}",
+            where=str(source),
+            hint="builder bootstrap --from LAYOUT, a directory with oci-layout and index.json",
+        ) from None
     for role in Role:
         given = given_image(workshop.settings, role)
         if given is None or find(workshop, given.digest) is not None:

@@ -325,7 +325,7 @@ def test_a_layout_without_the_image_is_refused(bench: Bench, there: bool) -> Non
     bench.give(Role.RESOLVER, Digest.of(b"elsewhere"))
     if there:
         make_image(bench.source)
-    with pytest.raises(UsageError, match="cannot be taken"):
+    with pytest.raises(UsageError, match="cannot be taken" if there else "not an OCI layout"):
         take_from(bench.workshop, bench.source)
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from backend.runner import Ending, Outcome
 from builder.resolve.exchange import Progress, Resolver, Secrets, job_tar
-from builder.resolve.pulling import Place, pull
+from builder.resolve.pulling import pull
 from builder.store import ContentStore
 from images.config import parse_base
 from images.digests import Digest
