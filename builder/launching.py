@@ -22,6 +22,8 @@ from builder.verifying import Chosen, Verification, verify_image
 from builder.workshop import Workshop
 from images.config import RunDefaults, RunLimits
 from images.errors import LaunchReason, LaunchRefused, VerifyFailed
+from images.oci import Platform
+from provenance.checks import CheckId, Status
 from provenance.keys import PrivateKey
 from provenance.marks import raise_marks
 from provenance.policy import Policy
@@ -45,8 +47,9 @@ class RunRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Launcher:
-    """Who launches. ``role_keys``: where the builder's and verifier's private keys would be."""
+    """Who launches, on which platform. ``role_keys``: where builder's and verifier's keys would be."""
 
+    platform: Platform
     signer: PrivateKey
     launcher_id: str
     version: str
@@ -60,9 +63,13 @@ def verify_for_launch(chosen: Chosen, what: Verification) -> VerifiedImage:
     try:
         return report.require()
     except VerifyFailed as broken:
-        raise LaunchRefused(
-            LaunchReason.NOT_VERIFIED, broken.what, where=broken.where, hint=broken.hint
-        ) from None
+        unexpected = report.check(CheckId.PARAMETERS).status is Status.NOT_PERFORMED
+        reason = (
+            LaunchReason.NO_EXPECTATION
+            if unexpected and broken.reason == CheckId.PARAMETERS.name.lower()
+            else LaunchReason.NOT_VERIFIED
+        )
+        raise LaunchRefused(reason, broken.what, where=broken.where, hint=broken.hint) from None
 
 
 def admit_image(
@@ -76,7 +83,7 @@ def admit_image(
         policy,
         probe,
         facts=facts,
-        platform=verified.image.platform,
+        platform=launcher.platform,
         exposed_keys=readable_keys(launcher.role_keys, engine_uid=engine_uid(facts)),
     )
     raise_marks(workshop.state.marks, policy)

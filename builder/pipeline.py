@@ -9,7 +9,7 @@ from datetime import datetime
 from pathlib import Path
 
 from backend.containers import Purpose
-from backend.detect import detect
+from backend.detect import DETECT_LIMITS, detect
 from backend.engines.protocol import Engine
 from backend.ownership import Owner, hold_lease
 from backend.tools import build_container
@@ -19,6 +19,7 @@ from builder.buildkit import build_image
 from builder.buildx import take_buildx
 from builder.evidence import attach_evidence, find_proved, remember
 from builder.locking import Project, fetch_missing, read_fresh_lock
+from builder.probing import probe_engine
 from builder.providing import provide, provide_base, require_buildkit
 from builder.scanning import scan_built
 from builder.workshop import Workshop, load_tool, template_text
@@ -155,11 +156,20 @@ def _scan(bench: _Bench, image: OciImage, lock: Lock) -> CleanImage:
 
 def _detect(bench: _Bench, clean: CleanImage, summary: LockSummary) -> DetectedImage:
     workshop = bench.workshop
+    # As a launch on this host will be: with limits where they bind.
+    enforced = probe_engine(workshop, bench.engine).limits_enforced
     with (
         workshop.reporter.step("start each agent inside and ask for its version"),
         workshop.state.staging("detect") as staging,
     ):
-        detected = detect(bench.engine, clean, summary.agents, owner=bench.owner, staging=staging)
+        detected = detect(
+            bench.engine,
+            clean,
+            summary.agents,
+            owner=bench.owner,
+            staging=staging,
+            limits=DETECT_LIMITS if enforced else None,
+        )
     for agent in detected.agents:
         workshop.reporter.say(f"detected: {agent.name} {agent.reported}")
     return detected

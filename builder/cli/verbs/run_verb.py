@@ -79,6 +79,7 @@ def _launcher(invocation: Invocation, policy: Policy) -> Launcher:
     signer = key_of(invocation, Role.LAUNCHER)
     keys = invocation.config_dir / "keys"
     return Launcher(
+        platform=host_platform(),
         signer=signer,
         launcher_id=signer_id(policy, Role.LAUNCHER, signer),
         version=version("agent-image-builder"),
