@@ -18,7 +18,6 @@ class StagedBuild:
     artifacts: Path
     client: Path
     output: Path
-    metadata: Path
 
 
 def stage_build(context: BuildContext, store: ContentStore, buildx: Path, staging: Path) -> StagedBuild:
@@ -31,7 +30,6 @@ def stage_build(context: BuildContext, store: ContentStore, buildx: Path, stagin
         artifacts=staging / "artifacts",
         client=staging / "client",
         output=staging / "output",
-        metadata=staging / "metadata.json",
     )
     try:
         for file in context.files:

@@ -162,7 +162,6 @@ def _build_argv(context: BuildContext, base: OciImage, staged: StagedBuild) -> t
         f"--build-context=base=oci-layout://{base.layout}@{base.digest}",
         f"--build-context=artifacts={staged.artifacts}",
         f"--file={staged.context / 'Containerfile'}",
-        f"--metadata-file={staged.metadata}",
         "--output=" + ",".join(f"{name}={value}" for name, value in output.items()),
         str(staged.context),
     )

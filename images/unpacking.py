@@ -57,7 +57,7 @@ class Plan:
     """How one directory is filled. ``target``: its absolute path; ``folder``: its name in the build contexts.
 
     The rules, for whoever checks the result: files, directories and bin links only; directories 0755; a file
-    is 0755 when its tarball member is executable by its owner, a bin link points to it or a script made
+    is 0755 when anybody may execute its tarball member, a bin link points to it or a script made
     it so, else 0644; root:root; one time stamp.
     """
 

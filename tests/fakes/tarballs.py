@@ -58,7 +58,7 @@ def packages() -> dict[str, dict[str, File]]:
             "pi/docs/read me.md": (b"hello\n", 0o444),
         },
         "npm:chalk@5.6.2": {"package/index.js": (b"chalk\n", 0o664)},
-        "npm:ansi@1.0.0": {"package/index.js": (b"ansi\n", 0o646)},
+        "npm:ansi@1.0.0": {"package/index.js": (b"ansi\n", 0o647)},
         "npm:protobufjs@7.6.6": {"package/index.js": (b"proto\n", 0o640)},
     }
 

@@ -65,7 +65,7 @@ def expected_directory(plan: Plan, store: ContentStore) -> Expected:
                     expected.entries[path] = ("directory", 0o755, 0, 0, "", "")
                 elif member.isreg():
                     content = hash_of(archive.extractfile(member))
-                    mode = 0o755 if member.mode & 0o100 else 0o644
+                    mode = 0o755 if member.mode & 0o111 else 0o644
                     expected.entries[path] = ("file", mode, 0, 0, content, "")
                     expected.members.add(content)
     for link in plan.bins:

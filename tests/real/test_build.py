@@ -139,7 +139,7 @@ def expected_layers(tiny: TinySet, context: BuildContext) -> list[Found]:
         for place, artifact in entries:
             for name, (content, mode) in packages()[artifact].items():
                 path = f"{top}/{place}{name.split('/', 1)[1]}"
-                files[path] = (tarfile.REGTYPE, 0o755 if mode & 0o100 else 0o644, 0, 0, content, "")
+                files[path] = (tarfile.REGTYPE, 0o755 if mode & 0o111 else 0o644, 0, 0, content, "")
         layers.append(files)
     claude, pi = layers[2], layers[3]
     home = "opt/agents/claude-code/node_modules"
@@ -207,15 +207,22 @@ def test_one_bumped_cli_changes_its_layer_and_the_generated_one_only(bench: Benc
     assert [old == new for old, new in pairs] == [True, True, True, True, False, False]
 
 
-def test_links_and_special_files_of_a_package_are_left_out(bench: Bench) -> None:
+def test_links_and_special_files_are_left_out_and_odd_modes_do_not_matter(bench: Bench) -> None:
     link = tarfile.TarInfo("package/evil")
     link.type, link.linkname = tarfile.SYMTYPE, "/etc/passwd"
     pipe = tarfile.TarInfo("package/pipe")
     pipe.type = tarfile.FIFOTYPE
-    tiny = tiny_set(bench.root, bench.base, TEMPLATE, extra={"npm:chalk@5.6.2": (link, pipe)})
+    # The next package goes into this directory, which its owner may not write.
+    closed = tarfile.TarInfo("package/node_modules")
+    closed.type, closed.mode = tarfile.DIRTYPE, 0o2555
+    odd = tarfile.TarInfo("package/odd")
+    odd.type, odd.mode = tarfile.DIRTYPE, 0o3606
+    tiny = tiny_set(bench.root, bench.base, TEMPLATE, extra={"npm:chalk@5.6.2": (link, pipe, closed, odd)})
     image = bench.build(tiny)
     count = len(bench.base.manifest.layers)
-    assert read_layer(image, count + 3) == expected_layers(tiny, bench.context(tiny))[3]
+    expected = expected_layers(tiny, bench.context(tiny))[3]
+    expected["opt/agents/pi/node_modules/chalk/odd"] = (tarfile.DIRTYPE, 0o755, 0, 0, b"", "")
+    assert read_layer(image, count + 3) == expected
 
 
 @pytest.mark.parametrize(
