@@ -16,6 +16,7 @@ from builder.config_edit import set_pins
 from builder.locking import Project, resolve_lock
 from builder.providing import open_resolver, reference
 from builder.resolve.newest import BASE, NODE, PinStanding, Standing, newest_versions
+from builder.resolve.tags import Tagged, look_up
 from builder.workshop import Workshop
 from images.config import BaseReference, ImageConfig, check_version, parse_config
 from images.digests import Digest
@@ -87,32 +88,55 @@ def standings(
             open_resolver(workshop, step) as resolver,
         ):
             found = newest_versions(config, resolver, wanted)
-    if BASE not in wanted:
-        return found
+    return (*found, ask_base(workshop, config)) if BASE in wanted else found
+
+
+def ask_base(workshop: Workshop, config: ImageConfig) -> PinStanding:
+    """How the base stands: its registry is asked what it has under the tag and the digest, if it has one."""
     try:
         here = reference(workshop, Role.BASE)
     except UsageError:
         here = None  # nothing was bootstrapped, and settings.toml names none
-    return (*found, base_standing(config, workshop.state.layout, here))
+    tagged = None
+    if config.base.registry is not None and config.base.digest is not None:
+        with (
+            workshop.reporter.step("ask for a newer base") as step,
+            open_resolver(workshop, step) as resolver,
+        ):
+            tagged = look_up(config.base, resolver)
+    return base_standing(config, workshop.state.layout, here, tagged)
 
 
-def base_standing(config: ImageConfig, layout: Path, here: BaseReference | None) -> PinStanding:
-    """The base against ``here``, the one of bootstrap or settings.toml, if it has the same name.
+def base_standing(
+    config: ImageConfig, layout: Path, here: BaseReference | None, tagged: Tagged | None = None
+) -> PinStanding:
+    """The base against what its tag names, else against ``here``: bootstrap's or settings.toml's of its name.
 
-    No registry is asked: what a tag names there today is nothing that anybody here decided.
+    A base that can be used from the layout is never gone, whatever the registry has.
     """
     base = config.base
     pinned = str(base.digest or base)
     newest = str(here.digest) if here is not None and here.digest and here.name == base.name else ""
-    if base.digest is None:
-        standing = Standing.UNKNOWN
-    elif base.registry is None and base_problem(config, layout):
+    if tagged is not None and tagged.now is not None:
+        newest = pinned if tagged.names_pinned else str(tagged.now)
+    offered = tagged.pinned_is_there if tagged is not None else base.registry is not None
+    if base.digest is not None and not offered and base_problem(config, layout):
         standing = Standing.GONE
-    elif not newest:
+    elif base.digest is None or not newest:
         standing = Standing.UNKNOWN
     else:
         standing = Standing.CURRENT if newest == pinned else Standing.OUTDATED
-    return PinStanding(BASE, "image.base", pinned, newest, standing)
+    return PinStanding(BASE, "image.base", pinned, newest, standing, note=_said_by_registry(base, tagged))
+
+
+def _said_by_registry(base: BaseReference, tagged: Tagged | None) -> str:
+    if tagged is None:
+        return ""
+    if not tagged.pinned_is_there:
+        return "its registry no longer has the pinned digest"
+    if base.tag and not tagged.names_pinned:
+        return f"its tag {base.tag} names {'another image now' if tagged.now else 'nothing any more'}"
+    return ""
 
 
 def base_problem(config: ImageConfig, layout: Path) -> str:

@@ -35,6 +35,7 @@ class PinStanding:
     """One pin: ``name`` as ``lock --upgrade`` takes it, ``place`` in builder.toml, versions (or digests).
 
     ``newest`` is empty when nothing can be proposed. ``deprecated``: its publisher says so of the pinned one.
+    ``note``: what else an operator should know.
     """
 
     name: str
@@ -43,6 +44,7 @@ class PinStanding:
     newest: str
     standing: Standing
     deprecated: bool = False
+    note: str = ""
 
     @property
     def target(self) -> str:

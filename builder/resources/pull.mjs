@@ -1,4 +1,5 @@
 // Pulls one image by digest from a registry (OCI distribution): writes its blobs into the tar, result.json last.
+// Or only looks up what some references name there (look_up), and writes those manifests.
 //
 // This file decides nothing and checks nothing: the program that asked re-hashes every blob and follows the same
 // manifests in the same order. No credential is sent; a registry that hands out anonymous tokens is asked for one.
@@ -86,10 +87,15 @@ class Registry {
 
 const blobName = (digest) => `blobs/${digest.replace(':', '-')}`
 
-async function manifest(registry, digest) {
+async function manifestBytes(registry, reference) {
   const take = async (response) => Buffer.from(await response.arrayBuffer())
-  const bytes = await registry.get(`/manifests/${digest}`, MANIFEST_TYPES.join(', '), take)
+  const bytes = await registry.get(`/manifests/${reference}`, MANIFEST_TYPES.join(', '), take)
   if (bytes.length > MAX_MANIFEST) throw new Failed('EBADSIZE')
+  return bytes
+}
+
+async function manifest(registry, digest) {
+  const bytes = await manifestBytes(registry, digest)
   await putBytes(blobName(digest), bytes)
   try {
     return JSON.parse(bytes.toString())
@@ -120,6 +126,22 @@ async function manifestsOf(registry, asked) {
   return found
 }
 
+// What tags and digests name now: for each the manifest's bytes, or the code that says that there is none.
+async function lookUp(asked) {
+  const registry = new Registry(asked)
+  const found = []
+  for (const [number, reference] of asked.look_up.entries()) {
+    try {
+      await putBytes(`manifests/${number}.json`, await manifestBytes(registry, reference))
+      found.push('')
+    } catch (error) {
+      if (!(error instanceof Failed) || !/^E4(04|10)$/.test(error.code)) throw error
+      found.push(error.code)
+    }
+  }
+  return found
+}
+
 async function pull(asked, work) {
   const registry = new Registry(asked)
   const blobs = new Map()
@@ -139,7 +161,8 @@ const job = JSON.parse(await readFile(join(JOB, 'job.json'), 'utf8'))
 const work = await mkdtemp(join(tmpdir(), 'pull-'))
 const result = { schema: 1, error: null, view: [] }
 try {
-  await pull(job.pull, work)
+  if (job.pull.look_up) result.found = await lookUp(job.pull)
+  else await pull(job.pull, work)
 } catch (error) {
   const code = error instanceof Failed ? error.code : (error.cause?.code ?? error.code ?? 'ECONNRESET')
   const after = /^\d{1,6}$/.test(error.retryAfter ?? '') ? error.retryAfter : ''

@@ -5,20 +5,22 @@ from __future__ import annotations
 from builder.cli.invocation import Invocation, Result
 from builder.cli.session import open_workshop
 from builder.locking import Project, open_project, stale_reasons
-from builder.resolve.newest import PinStanding, Standing
+from builder.resolve.newest import BASE, PinStanding, Standing
 from builder.settings import Settings
-from builder.updating import base_problem, standings
-from images.errors import UsageError
+from builder.updating import ask_base, base_problem, pin_names, standings
+from builder.workshop import Workshop
+from images.errors import NetworkFailed, UsageError
 
 
 def run(invocation: Invocation) -> Result:
     """A line for each pin that an upgrade would move: name, pinned, newest. Nothing when all are current."""
     project = open_project(invocation.options.config)
     workshop = open_workshop(invocation)
-    pins = standings(workshop, project.config)
+    names = frozenset(pin_names(project.config)) - {BASE}
+    pins = (*standings(workshop, project.config, names), _base(workshop, project))
     warnings = [*_of_pins(pins), *_of_lock(project, workshop.settings)]
     if problem := base_problem(project.config, workshop.state.layout):
-        warnings.append(f"image.base is not whole in this state: {problem}")
+        warnings.append(f"image.base: not whole in this state: {problem}")
     for one in pins:
         invocation.reporter.say(f"{one.place}: {one.pinned}, {_words(one)}")
     for warning in warnings:
@@ -35,6 +37,17 @@ def run(invocation: Invocation) -> Result:
     )
 
 
+def _base(workshop: Workshop, project: Project) -> PinStanding:
+    """A registry that cannot be asked about the base must not hide what is known of everything else."""
+    try:
+        return ask_base(workshop, project.config)
+    except NetworkFailed as broken:
+        pinned = str(project.config.base.digest or project.config.base)
+        return PinStanding(
+            BASE, "image.base", pinned, "", Standing.UNKNOWN, note=f"not asked about: {broken}"
+        )
+
+
 def pin_document(one: PinStanding) -> dict[str, object]:
     """One pin for programs; ``newest`` is null when nothing can be proposed."""
     return {
@@ -44,6 +57,7 @@ def pin_document(one: PinStanding) -> dict[str, object]:
         "newest": one.newest or None,
         "standing": one.standing.value,
         "deprecated": one.deprecated,
+        "note": one.note,
     }
 
 
@@ -62,7 +76,8 @@ def _words(one: PinStanding) -> str:
 
 
 def _of_pins(pins: tuple[PinStanding, ...]) -> list[str]:
-    return [
+    notes = [f"{one.place}: {one.note}" for one in pins if one.note]
+    return notes + [
         f"{one.place}: {one.pinned} is {'gone upstream' if one.standing is Standing.GONE else 'deprecated'}"
         for one in pins
         if one.deprecated or (one.standing is Standing.GONE and one.place != "image.base")

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import io
 import json
+import tarfile
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
@@ -11,10 +13,12 @@ from typing import Any
 
 import pytest
 
+from backend.runner import Ending, Outcome
 from builder.config_edit import set_pins
 from builder.locking import Project, open_project
 from builder.resolve import LockRequest, Resolver, Secrets, make_lock
 from builder.resolve.newest import PinStanding, Standing, newest_versions, precedence
+from builder.resolve.tags import look_up
 from builder.store import ContentStore
 from builder.updating import (
     Move,
@@ -36,9 +40,11 @@ from images.errors import (
 )
 from images.lock import Lock, Recipe, ToolImages
 from images.lockfile import lock_bytes, parse_lock
+from images.oci import MEDIA_INDEX, MEDIA_MANIFEST
 from provenance.layout import blob_path
 from tests.fakes.layouts import make_image
 from tests.fakes.locks import BASE_DIGEST, BUILDER_TOML
+from tests.fakes.locks import make_lock as fake_lock
 from tests.fakes.registry import FakeRegistry, package, tar, usual_packages
 
 CLAUDE, PI = "@anthropic-ai/claude-code", "@mariozechner/pi-coding-agent"
@@ -521,3 +527,106 @@ def test_standing_is_kept_apart_from_its_target() -> None:
     one = PinStanding("pi", "agents.pi", "1.0.0", "2.0.0", Standing.OUTDATED)
     assert one.target == "2.0.0"
     assert dataclasses.replace(one, standing=Standing.AHEAD).target == ""
+
+
+# -- a base with a registry
+
+
+class TagServer:
+    """A container that looks references up in a table: reference -> manifest, or an error code."""
+
+    def __init__(self, table: dict[str, bytes | str]) -> None:
+        self.table = table
+        self.error: dict[str, str] | None = None
+        self.asked: list[str] = []
+        self.more: dict[str, bytes] = {}
+
+    def __call__(self, job: bytes, result: Path, on_stderr: Callable[[bytes], None]) -> Outcome:
+        del on_stderr
+        with tarfile.open(fileobj=io.BytesIO(job)) as archive:
+            pull = json.loads(archive.extractfile("job.json").read())["pull"]  # type: ignore[union-attr]
+        self.asked = pull["look_up"]
+        answers = [self.table.get(reference, "E404") for reference in self.asked]
+        members = {f"manifests/{n}.json": raw for n, raw in enumerate(answers) if isinstance(raw, bytes)}
+        found = ["" if isinstance(raw, bytes) else raw for raw in answers]
+        document = {"schema": 1, "error": self.error, "view": [], "found": found}
+        result.write_bytes(tar({**members, **self.more, "result.json": json.dumps(document).encode()}))
+        return Outcome(ending=Ending.EXITED, exit_code=0)
+
+
+OLD_MANIFEST, NEW_MANIFEST = b'{"old": 1}', b'{"new": 1}'
+PINNED = Digest.of(OLD_MANIFEST)
+REMOTE = f"registry.test/team/base:12@{PINNED}"
+
+
+def ask_registry(desk: Desk, server: TagServer, base: str = REMOTE) -> PinStanding:
+    config = config_on(desk, base)
+    tagged = look_up(config.base, dataclasses.replace(desk.resolver, run=server))
+    return base_standing(config, desk.layout, None, tagged)
+
+
+def index_of(*children: bytes) -> bytes:
+    listed = [
+        {"mediaType": MEDIA_MANIFEST, "digest": str(Digest.of(raw)), "size": len(raw)} for raw in children
+    ]
+    return json.dumps({"schemaVersion": 2, "mediaType": MEDIA_INDEX, "manifests": listed}).encode()
+
+
+def test_the_tag_still_names_the_pinned_base_itself_or_in_its_index(desk: Desk) -> None:
+    for now in (OLD_MANIFEST, index_of(NEW_MANIFEST, OLD_MANIFEST)):
+        server = TagServer({str(PINNED): OLD_MANIFEST, "12": now})
+        found = ask_registry(desk, server)
+        assert server.asked == [str(PINNED), "12"]
+        assert (found.standing, found.target, found.note) == (Standing.CURRENT, "", "")
+
+
+def test_cfg_06_a_pin_that_its_tag_does_not_point_to_any_more(desk: Desk) -> None:
+    found = ask_registry(desk, TagServer({str(PINNED): OLD_MANIFEST, "12": NEW_MANIFEST}))
+    assert (found.standing, found.target) == (Standing.OUTDATED, str(Digest.of(NEW_MANIFEST)))
+    assert "names another image now" in found.note
+    found = ask_registry(desk, TagServer({str(PINNED): OLD_MANIFEST}))
+    assert (found.standing, found.target) == (Standing.UNKNOWN, "")
+    assert "names nothing any more" in found.note
+
+
+def test_cfg_06_a_pin_that_the_registry_collected(desk: Desk) -> None:
+    found = ask_registry(desk, TagServer({"12": NEW_MANIFEST}))
+    assert (found.standing, found.target) == (Standing.GONE, str(Digest.of(NEW_MANIFEST)))
+    assert "no longer has" in found.note
+    here = ask_registry(desk, TagServer({}), f"registry.test/team/base@{desk.base}")
+    assert here.standing is Standing.UNKNOWN  # the layout has it, so it still builds
+    assert "no longer has" in here.note
+
+
+def test_a_digest_that_answers_with_other_bytes_is_not_there(desk: Desk) -> None:
+    found = ask_registry(desk, TagServer({str(PINNED): NEW_MANIFEST, "12": NEW_MANIFEST}))
+    assert found.standing is Standing.GONE
+
+
+@pytest.mark.parametrize("code", ["E429", "ENOTFOUND", "E401"])
+def test_a_registry_that_fails_is_no_answer_about_the_base(desk: Desk, code: str) -> None:
+    server = TagServer({})
+    server.error = {"code": code, "item": "", "spec": ""}
+    with pytest.raises(NetworkFailed) as broken:
+        ask_registry(desk, server)
+    assert "builder lock" not in broken.value.hint
+
+
+def test_answers_about_a_base_of_another_form_are_refused(desk: Desk) -> None:
+    for table in ({str(PINNED): "E500"}, {str(PINNED): "x"}):
+        with pytest.raises(HostError, match="another form"):
+            ask_registry(desk, TagServer(dict(table)))
+    server = TagServer({"12": NEW_MANIFEST})
+    server.more = {"manifests/7.json": b"x"}
+    with pytest.raises(HostError, match="another form"):
+        ask_registry(desk, server)
+
+
+def test_a_moved_base_keeps_name_and_tag(desk: Desk) -> None:
+    path = desk.toml
+    path.write_text(path.read_text().replace(f"debian-minimal@{desk.base}", REMOTE))
+    new = Digest.of(NEW_MANIFEST)
+    project = open_project(path)
+    moved = PinStanding("base", "image.base", str(PINNED), str(new), Standing.OUTDATED)
+    upgrade(project, (Move("base"),), ask=lambda *_: (moved,), make_lock=lambda *_: fake_lock())
+    assert f'base = "registry.test/team/base:12@{new}"' in path.read_text()
