@@ -49,6 +49,10 @@ class Reporter:
         """Shown even with ``--quiet``."""
         self._line("warning", text, paint="33")
 
+    def note(self, label: str, text: str) -> None:
+        """A line under a label of its own, shown even with ``--quiet``."""
+        self._line(label, text)
+
     def error(self, broken: BuilderError) -> None:
         """``error: …``, a blank line, ``hint: …``."""
         self._line("error", str(broken), paint="31")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import re
 import secrets
 import shutil
 import stat
@@ -18,6 +19,7 @@ from images.errors import StateError
 from provenance.layout_writing import init_layout, replace_file
 
 _ID_BYTES: Final = 16
+_ID: Final = re.compile(rf"[0-9a-f]{{{2 * _ID_BYTES}}}")
 _FOLDERS: Final = ("store", "staging", "leases", "client", "bootstrap", "probe")
 
 
@@ -153,14 +155,25 @@ def _check_owned(path: Path) -> None:
 
 
 def _identity(root: Path) -> str:
+    """The id of this root, and of no copy of it.
+
+    Containers are reaped by it. A copied root that kept the id would find no living owner for the containers
+    of the original, and remove them; so the file also names the directory that it was made in.
+    """
     path = root / "state-id"
+    here = str(root.stat().st_ino)
     with _locked_folder(root):
-        if not path.exists():
-            replace_file(path, (secrets.token_hex(_ID_BYTES) + "\n").encode(), 0o600)
-    text = path.read_text(errors="replace").strip()
-    if len(text) != 2 * _ID_BYTES or not all(char in "0123456789abcdef" for char in text):
-        raise StateError("the identity of this state root is damaged", where=str(path))
-    return text
+        words = path.read_text(errors="replace").split() if path.exists() else []
+        if words and not _ID.fullmatch(words[0]):
+            raise StateError("the identity of this state root is damaged", where=str(path))
+        if words[1:] != [here]:
+            for name in ("journal.sqlite", "journal.sqlite-wal", "journal.sqlite-shm") if words else ():
+                with contextlib.suppress(FileNotFoundError):
+                    # What the original launched stays on record; it is not ours to recover.
+                    (root / name).rename(root / f"of-{words[0][:8]}-{name}")
+            words = [secrets.token_hex(_ID_BYTES), here]
+            replace_file(path, f"{words[0]} {here}\n".encode(), 0o600)
+    return words[0]
 
 
 @contextmanager

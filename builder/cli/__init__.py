@@ -18,6 +18,23 @@ from builder.report import ProgressStyle
 from images.credentials import redact
 from images.errors import BuilderError, ExitCode, HostError, Interrupted, PinError, Terminated
 
+# What to do next, where nothing nearer to the fault said so: every failure ends with a way on.
+WAYS_ON = {
+    ExitCode.BUG: "please send what you typed and what was printed",
+    ExitCode.USAGE: "builder --help",
+    ExitCode.HOST: "builder doctor",
+    ExitCode.PIN: "builder outdated",
+    ExitCode.BUILD: "builder build --verbose",
+    ExitCode.CREDENTIAL: "builder scan DIGEST",
+    ExitCode.VERIFY: "builder build, if the image should be here and whole",
+    ExitCode.REFUSED: "builder run --dry-run",
+    ExitCode.STATE: "df -h; builder doctor",
+    ExitCode.NETWORK: "try again; builder doctor",
+    ExitCode.KEY: "builder init",
+    ExitCode.INTERRUPTED: "type the command again",
+    ExitCode.TERMINATED: "type the command again",
+}
+
 RESULT_SCHEMA = "https://agent-image-builder.example/result/v1"
 
 
@@ -59,6 +76,7 @@ def main_inner(argv: list[str], environment: dict[str, str]) -> int:
 
 def _failed(invocation: Invocation, broken: BuilderError) -> int:
     code = ExitCode.RUN_FAILED if invocation.owns_exit_code else broken.code
+    broken.hint = broken.hint or WAYS_ON[broken.code]
     if invocation.json_output:
         error = {
             "code": int(code),
@@ -72,8 +90,8 @@ def _failed(invocation: Invocation, broken: BuilderError) -> int:
         _print_json({"schema": RESULT_SCHEMA, "command": invocation.command, "ok": False, "error": error})
     invocation.reporter.error(broken)
     if invocation.owns_exit_code and invocation.reporter.style is not ProgressStyle.JSON:
-        invocation.reporter.warn(
-            f"reason: {broken.reason} (exit {int(code)}: the command did not end by itself)"
+        invocation.reporter.note(
+            "reason", f"{broken.reason} (exit {int(code)}: the command did not end by itself)"
         )
     return code
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from importlib.metadata import version
 from pathlib import Path
 from typing import NoReturn
@@ -34,17 +35,32 @@ _EPILOG = (
 )
 
 
+class _BadUsage(Exception):
+    """What argparse complained about, and in which command."""
+
+    def __init__(self, message: str, command: str) -> None:
+        super().__init__(message)
+        self.message = message
+        self.command = command
+
+
 class _Parser(argparse.ArgumentParser):
-    """argparse exits with 2 on its own, which is our code for usage; the message gets our form."""
+    """argparse ends the process on its own; here it only says what is wrong."""
 
     def error(self, message: str) -> NoReturn:
-        self.exit(ExitCode.USAGE, f"error: {message}\n\nhint: {self.prog} --help\n")
+        raise _BadUsage(message, self.prog)
 
 
 def parse_arguments(argv: list[str]) -> argparse.Namespace:
     """Parse; exits 2 with a hint on bad usage. In ``run``, everything after ``--`` is left alone."""
     head, tail = _split(argv)
-    options = _parser().parse_args(head)
+    try:
+        options = _parser().parse_args(head)
+    except _BadUsage as bad:
+        # In run, our failures are 125 whatever they are: other codes belong to the command inside.
+        ours = head[:1] == ["run"] and "--dry-run" not in head
+        sys.stderr.write(f"error: {bad.message}\n\nhint: {bad.command} --help\n")
+        raise SystemExit(int(ExitCode.RUN_FAILED if ours else ExitCode.USAGE)) from None
     options.tail = tail
     return options
 

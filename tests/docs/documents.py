@@ -1,4 +1,4 @@
-"""Reads the fenced examples of README.md and docs/: each is either executed, parsed, or marked as a picture."""
+"""Reads the fenced examples of README.md and docs/: each is executed, parsed, or marked as a picture."""
 
 from __future__ import annotations
 

@@ -109,7 +109,7 @@ def refused(done: subprocess.CompletedProcess[str], code: ExitCode, *words: str)
 
 def containers(spine: Spine) -> str:
     """Of this state root alone: others on this machine are none of our business."""
-    state_id = (spine.state / "state-id").read_text().strip()
+    state_id = (spine.state / "state-id").read_text().split()[0]
     listed = subprocess.run(
         [spine.engine, "ps", "-aq", "--filter", f"label=agent-image-builder.state={state_id}"],
         capture_output=True,
@@ -318,7 +318,7 @@ def test_a_lying_ledger_proves_nothing(spine: Spine, copy: Path) -> None:
     lock = json.loads((spine.project / "builder.lock").read_text())
     base = lock["base"]["requested"]
     with sqlite3.connect(copy / "ledger.sqlite") as database:
-        assert database.execute("UPDATE image SET digest = ?", (base,)).rowcount == 1
+        assert database.execute("UPDATE image SET digest = ?", (base,)).rowcount >= 1
     refused(spine.builder("verify", state=copy), ExitCode.VERIFY)
     refused(spine.builder("run", "--", "true", state=copy), ExitCode.RUN_FAILED, "not-verified")
 
@@ -360,7 +360,7 @@ def test_a_wrong_hash_in_the_lock_is_another_lock(spine: Spine, project: Path) -
     other = "0" if found[1] != "0" else "1"
     (project / "builder.lock").write_text(text[: found.start(1)] + other + text[found.end(1) :])
     refused(spine.builder("verify", spine.digest, "--lock", str(project / "builder.lock")), ExitCode.VERIFY)
-    refused(spine.builder("build", cwd=project), ExitCode.PIN, "integrity")
+    refused(spine.builder("build", cwd=project), ExitCode.PIN, "not those that were pinned")
 
 
 @pytest.mark.parametrize(
@@ -392,13 +392,13 @@ def test_no_expectation_in_required_mode(spine: Spine, config: Path) -> None:
     refused(spine.builder("verify", spine.digest, config=config), ExitCode.VERIFY, "--lock")
 
 
-def test_required_mode_refuses_a_rootful_engine(spine: Spine, config: Path) -> None:
+def test_required_mode_refuses_a_rootful_engine(spine: Spine, config: Path, copy: Path) -> None:
     edit(config / "policy.toml", 'mode = "development"', 'mode = "required"')
     edit(config / "policy.toml", "serial = 1", "serial = 2")
     words = ("run", "--dry-run", "--", "true")
-    attested = spine.builder("verify", "--attest", config=config)
+    attested = spine.builder("verify", "--attest", config=config, state=copy)
     assert attested.returncode == 0, attested.stderr[-2000:]
-    refused(spine.builder(*words, config=config), ExitCode.REFUSED, "rootful")
+    refused(spine.builder(*words, config=config, state=copy), ExitCode.REFUSED, "rootful")
 
 
 def test_a_policy_under_the_project_is_refused(spine: Spine, project: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -73,6 +74,26 @@ def test_a_file_in_its_place_is_refused(root: Path) -> None:
 def test_a_relative_root_is_refused() -> None:
     with pytest.raises(StateError, match="absolute"):
         open_state(Path("state"))
+
+
+def test_a_copy_is_another_owner_and_leaves_the_journal_of_the_original_alone(root: Path) -> None:
+    """Or it would reap the containers of the original, whose leases it does not see."""
+    original = open_state(root)
+    original.journal.write_bytes(b"launches of the original")
+    copy = Path(shutil.copytree(root, root.with_name("copy")))
+    copy.chmod(0o700)
+    copied = open_state(copy)
+    assert copied.id != original.id
+    assert not copied.journal.exists()
+    assert (copy / f"of-{original.id[:8]}-journal.sqlite").read_bytes() == b"launches of the original"
+    assert open_state(copy).id == copied.id
+    assert open_state(root).id == original.id
+    assert original.journal.exists()
+
+
+def test_a_root_that_is_moved_stays_itself(root: Path) -> None:
+    original = open_state(root)
+    assert open_state(root.rename(root.with_name("moved"))).id == original.id
 
 
 def test_a_damaged_identity_is_refused(root: Path) -> None:
