@@ -20,6 +20,7 @@ _SIGNING = "tests/unit/provenance/test_signing.py::"
 _POLICY = "tests/unit/provenance/test_policy.py::"
 _VERIFY = "tests/unit/provenance/test_verify.py::"
 _ATTACKS = "tests/unit/provenance/test_attacks.py::"
+_UPDATES = "tests/unit/builder/test_updates.py::"
 _ADMISSION = "tests/unit/backend/test_admission.py::"
 _PLAN = "tests/unit/backend/test_plan.py::"
 _READBACK = "tests/unit/backend/test_readback.py::"
@@ -428,5 +429,29 @@ EDITS = (
         "    if reported != pinned:\n",
         "    if False:\n",
         "tests/unit/backend/test_detect.py::test_anything_else_fails_the_build_with_its_cause",
+    ),
+    Edit(
+        "builder/updating.py",
+        "if path.read_bytes() != before:",
+        "if False:",
+        _UPDATES + "test_a_file_that_was_edited_meanwhile_is_left_alone",
+    ),
+    Edit(
+        "builder/config_edit.py",
+        "if not unchanged or",
+        "if False and",
+        _UPDATES + "test_what_cannot_be_edited_is_said_with_what_to_write",
+    ),
+    Edit(
+        "builder/resolve/newest.py",
+        "if not one.deprecated and _is_exact(one.version) and precedence(one.version)[3]",
+        "if _is_exact(one.version)",
+        _UPDATES + "test_neither_deprecated_versions_nor_pre_releases_are_proposed",
+    ),
+    Edit(
+        "builder/resolve/tags.py",
+        "and Digest.of(pinned) == base.digest",
+        "and bool(base.digest)",
+        _UPDATES + "test_a_digest_that_answers_with_other_bytes_is_not_there",
     ),
 )
