@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 from images.errors import ExitCode, LaunchReason, NetworkReason
+from tests.docs import command_line
 
 REFERENCE = Path(__file__).resolve().parents[2] / "docs" / "reference"
 
@@ -23,3 +24,7 @@ def test_network_reasons() -> None:
 def test_launch_refusals() -> None:
     rows = re.findall(r"^\| `([a-z-]+)` \|", (REFERENCE / "launch-refusals.md").read_text(), re.MULTILINE)
     assert sorted(rows) == sorted(reason.value for reason in LaunchReason)
+
+
+def test_the_command_line_page_is_the_programs_own_help() -> None:
+    assert command_line.PAGE.read_text() == command_line.render(), "run: python -m tests.docs.command_line"
