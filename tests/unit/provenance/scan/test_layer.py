@@ -18,7 +18,7 @@ from provenance.scan.judge import RIGHT_CONTEXT
 from provenance.scan.layer import BLOCK_BYTES, LayerPass
 from provenance.scan.places import PathTable
 from provenance.scan.report import PlaceKind, ScanReport, Verdict
-from tests.fakes.credentials import KEY, Entry, make_layout, make_tar, pem, sample, shape_named, token
+from tests.fakes.credentials import KEY, Entry, der, make_layout, make_tar, pem, sample, shape_named, token
 
 from .conftest import ScanImage
 
@@ -68,6 +68,24 @@ def test_no_block_border_hides_a_key(engine: Engine, shift: int, value: bytes) -
     assert finding.place.offset is not None
     assert abs(finding.place.offset - lead) <= 4  # a DER key is known by a marker a few bytes inside
     assert layer.scanned == layer.total == len(raw)
+
+
+@pytest.mark.parametrize("shift", range(-8, 2))
+@pytest.mark.parametrize("kind", ["rsa", "ec", "ed25519"])
+def test_a_marker_on_the_border_is_judged_with_what_stands_before_it(
+    engine: Engine, shift: int, kind: str
+) -> None:
+    raw = make_tar([Entry("big", b"\0" * (BORDER + shift - 512) + der(kind) + b"\0" * RIGHT_CONTEXT)])
+    collector, _ = scan_chunks(engine, [raw])
+    assert {finding.rule for finding in collector.collected.findings.values()} == {"private-key-der"}
+
+
+@pytest.mark.parametrize("shift", range(-3, 3))
+def test_a_letter_before_the_border_is_still_an_edge(engine: Engine, shift: int) -> None:
+    value = sample(shape_named("huggingface-token"), 2)
+    raw = make_tar([Entry("big", b"\0" * (BORDER + shift - 513) + b"x" + value + b"\0" * RIGHT_CONTEXT)])
+    collector, _ = scan_chunks(engine, [raw])
+    assert not collector.collected.findings
 
 
 @settings(max_examples=25, deadline=None)

@@ -100,6 +100,11 @@ def test_a_private_key_is_known_by_its_der_however_it_is_spelt(
     assert values == [der(kind)]
 
 
+@pytest.mark.parametrize("kind", ["rsa", "ec", "ed25519"])
+def test_a_der_key_that_is_cut_short_is_none(engine: Engine, kind: str) -> None:
+    assert rules(engine, noise_of(5) + der(kind)[:-5]) == set()
+
+
 def test_words_that_only_speak_of_keys_are_silent(engine: Engine) -> None:
     text = (
         b'if (x.startsWith("-----BEGIN PRIVATE KEY-----")) throw "-----BEGIN RSA PRIVATE KEY-----\\n...";'
