@@ -85,7 +85,7 @@ def _parser() -> argparse.ArgumentParser:
     verbs = parser.add_subparsers(dest="command", required=True, metavar="COMMAND", parser_class=_Parser)
 
     def verb(name: str, what: str) -> argparse.ArgumentParser:
-        return verbs.add_parser(name, help=argparse.SUPPRESS, description=what, parents=[everywhere])
+        return verbs.add_parser(name, description=what, parents=[everywhere])
 
     _init(verb("init", "Write builder.toml here; policy.toml, settings.toml and three role keys elsewhere."))
     _lock(verb("lock", "Resolve builder.toml to builder.lock: every artifact with its integrity."))

@@ -1,4 +1,4 @@
-"""Writes docs/reference/command-line.md from the program's own help: ``python -m tests.docs.command_line``."""
+"""Writes docs/reference/command-line.md from the program's help: ``python -m tests.docs.command_line``."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ PAGE = ROOT / "docs/reference/command-line.md"
 _HEAD = """\
 # Command line
 
-Made from the program's own help (`python -m tests.docs.command_line`); a test holds the two together. Standard output carries data
-only: `builder build` prints one line, the digest. Everything for people goes to standard error. `--json` prints one object, on failure
-too, after [result.schema.json](schemas/result.schema.json). Exit codes: [exit-codes.md](exit-codes.md).
+Made from the program's own help (`python -m tests.docs.command_line`); a test holds the two together.
+Standard output carries data only: `builder build` prints one line, the digest. Everything for people goes to
+standard error. `--json` prints one object, on failure too, after
+[result.schema.json](schemas/result.schema.json). Exit codes: [exit-codes.md](exit-codes.md).
 """
 
 
