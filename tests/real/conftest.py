@@ -1,8 +1,9 @@
-"""What every real test needs: the bootstrapped images of a state that is kept between runs, and an engine."""
+"""What every real test needs: the result of the README's first command, its state, and an engine."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -11,17 +12,40 @@ from backend.engines.protocol import Engine
 from backend.engines.select import connect
 from builder.bootstrap import Bootstrapped, bootstrapped_images
 from builder.state import State, open_state
+from tests.conftest import engines_asked
+from tests.real.spine import ROOT, STATE, Spine, run_first_command
 
-ROOT = Path(__file__).resolve().parents[2]
+__all__ = ["ROOT"]
+
+FirstCommand = Callable[[str], Spine]
 
 
 @pytest.fixture(scope="session")
-def kept_state() -> State:
+def first_command() -> FirstCommand:
+    """Runs the README's first command, once for each engine."""
+    done: dict[str, Spine] = {}
+
+    def run(engine: str) -> Spine:
+        if engine not in done:
+            done[engine] = run_first_command(engine)
+        return done[engine]
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def spine(engine_name: str, first_command: FirstCommand) -> Spine:
+    """The README's first command on the asked engine."""
+    return first_command(engine_name)
+
+
+@pytest.fixture(scope="session")
+def kept_state(pytestconfig: pytest.Config, first_command: FirstCommand) -> State:
     """The state of the README's first command, or the one that ``BUILDER_TEST_STATE`` names."""
-    default = ROOT / ".state" / "state" / "agent-image-builder"
-    root = Path(os.environ.get("BUILDER_TEST_STATE", default))
-    assert (root / "layout").is_dir(), f"no state at {root}: run the README's first command"
-    return open_state(root)
+    named = os.environ.get("BUILDER_TEST_STATE")
+    if named is None:
+        first_command(engines_asked(pytestconfig)[0])
+    return open_state(Path(named) if named else STATE)
 
 
 @pytest.fixture(scope="session")

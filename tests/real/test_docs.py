@@ -10,10 +10,9 @@ import pytest
 
 from tests.docs.documents import ROOT, Example, examples
 from tests.real.layouts import copy_state
-from tests.real.test_spine import BUILDER, Spine, spine
+from tests.real.spine import BUILDER, Spine
 
 pytestmark = pytest.mark.real
-__all__ = ["spine"]
 
 # Typed by others: the first by the spine's fixture, the second is what runs this test.
 README_COMMANDS = ("tools/first-image --yes", "tools/test --yes")

@@ -7,73 +7,16 @@ import re
 import shutil
 import sqlite3
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 
 from images.errors import ExitCode
 from tests.real.layouts import copy_state, referrer_blobs, replace_blob
-
-ROOT = Path(__file__).resolve().parents[2]
-BUILDER = Path(sys.executable).with_name("builder")
+from tests.real.spine import BUILDER, Spine
 
 pytestmark = pytest.mark.real
-
-
-@dataclass(frozen=True)
-class Spine:
-    """What the README's first command left: a state, a configuration, a project, a proved image."""
-
-    engine: str
-    state: Path
-    config: Path
-    project: Path
-    output: str
-    digest: str = field(default="")
-
-    def builder(
-        self, *words: str, state: Path | None = None, config: Path | None = None, cwd: Path | None = None
-    ) -> subprocess.CompletedProcess[str]:
-        """Type a command."""
-        head, tail = list(words), []
-        if "--" in head:
-            at = head.index("--")
-            head, tail = head[:at], head[at:]
-        where = ["--state", str(state or self.state), "--config-dir", str(config or self.config)]
-        return subprocess.run(
-            [str(BUILDER), *head, *where, "--engine", self.engine, *tail],
-            cwd=cwd or self.project,
-            capture_output=True,
-            text=True,
-            timeout=900,
-            check=False,
-        )
-
-
-@pytest.fixture(scope="session")
-def spine(engine_name: str) -> Spine:
-    """Run the README's first command. Again and again costs minutes only once."""
-    done = subprocess.run(
-        [str(ROOT / "tools/first-image"), "--yes", "--engine", engine_name],
-        capture_output=True,
-        text=True,
-        timeout=3000,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-8000:]
-    found = Spine(
-        engine=engine_name,
-        state=ROOT / ".state/state/agent-image-builder",
-        config=ROOT / ".state/config/agent-image-builder",
-        project=ROOT / ".state/project",
-        output=done.stdout + done.stderr,
-    )
-    digest = found.builder("build").stdout.strip()
-    assert re.fullmatch(r"sha256:[0-9a-f]{64}", digest)
-    return Spine(found.engine, found.state, found.config, found.project, found.output, digest)
 
 
 @pytest.fixture
