@@ -20,6 +20,9 @@ _SIGNING = "tests/unit/provenance/test_signing.py::"
 _POLICY = "tests/unit/provenance/test_policy.py::"
 _VERIFY = "tests/unit/provenance/test_verify.py::"
 _ATTACKS = "tests/unit/provenance/test_attacks.py::"
+_FETCH = "tests/unit/builder/test_bootstrap_fetch.py::"
+_MAKING = "tests/unit/builder/test_bootstrap_making.py::"
+_FILES = "tests/unit/builder/test_bootstrap_files.py::"
 _UPDATES = "tests/unit/builder/test_updates.py::"
 _ADMISSION = "tests/unit/backend/test_admission.py::"
 _PLAN = "tests/unit/backend/test_plan.py::"
@@ -453,5 +456,41 @@ EDITS = (
         "and Digest.of(pinned) == base.digest",
         "and bool(base.digest)",
         _UPDATES + "test_a_digest_that_answers_with_other_bytes_is_not_there",
+    ),
+    Edit(
+        "builder/bootstrap/debian.py",
+        'return hashlib.file_digest(stream, "sha256").hexdigest() == deb.sha256',
+        "return True",
+        _FETCH + "test_other_bytes_under_the_same_version_are_refused_and_not_kept",
+    ),
+    Edit(
+        "builder/bootstrap/debian.py",
+        "if (deb.name, deb.version) not in offered]",
+        "if deb.name not in dict(offered)]",
+        _FETCH + "test_a_vanished_package_is_a_pin_error_that_names_it",
+    ),
+    Edit(
+        "builder/bootstrap/wheels.py",
+        'if hashlib.file_digest(stream, "sha256").hexdigest() == wheel.sha256:',
+        "if stream.read(1):",
+        _FETCH + "test_a_wheel_with_other_bytes_is_never_used",
+    ),
+    Edit(
+        "builder/bootstrap/golang.py",
+        "if Digest.of((modules / name).read_bytes()) != expected:",
+        "if not (modules / name).exists():",
+        _FETCH + "test_changed_module_sums_are_refused_before_anything_runs",
+    ),
+    Edit(
+        "builder/bootstrap/assemble.py",
+        "if made.pins.manifest == expected.manifest:",
+        "if made.pins.asked == expected.asked:",
+        _MAKING + "test_an_unexpected_result_names_the_parts_that_differ_and_stores_nothing",
+    ),
+    Edit(
+        "builder/bootstrap/tree.py",
+        'if member.type not in _KINDS or path.startswith("/") or ".." in path.split("/"):',
+        "if member.type not in _KINDS:",
+        _FILES + "test_a_path_upwards_is_refused",
     ),
 )

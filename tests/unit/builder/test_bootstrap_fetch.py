@@ -222,6 +222,13 @@ def test_a_wheel_is_fetched_by_hash_and_once(tmp_path: Path) -> None:
     assert len(pip.commands) == calls
 
 
+def test_a_wheel_with_other_bytes_is_never_used(tmp_path: Path) -> None:
+    path, wheel = a_wheel(tmp_path, {"x": b"1"})
+    path.write_bytes(path.read_bytes() + b"more")
+    with pytest.raises(PinError, match=r"no wheel of some 1\.0 with this hash"):
+        fetch_wheel(pip_that_brings(path, ended()).host(tmp_path), wheel)
+
+
 def test_a_vanished_wheel_is_a_pin_error(tmp_path: Path) -> None:
     pip = pip_that_brings(None, ended(stdout="some (2.0)\n"))
     with pytest.raises(PinError, match=r"no wheel of some 1\.0 with this hash"):
