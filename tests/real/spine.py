@@ -1,4 +1,4 @@
-"""The README's first command as a fixture: what it printed, and the state, policy and project that it left."""
+"""The README's first command: what it printed, and the state, policy and project that it left."""
 
 from __future__ import annotations
 
