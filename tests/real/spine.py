@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
+from images.errors import ExitCode
+
 ROOT = Path(__file__).resolve().parents[2]
 BUILDER = Path(sys.executable).with_name("builder")
 STATE = ROOT / ".state/state/agent-image-builder"
@@ -79,3 +81,13 @@ def run_first_command(engine: str) -> Spine:
     )
     assert done.returncode == 0, done.stderr[-8000:]
     return Spine(engine, done.stdout + done.stderr)
+
+
+def refused(done: subprocess.CompletedProcess[str], code: ExitCode, *words: str) -> None:
+    """Exit code, what failed, and what to type next; never a traceback."""
+    assert done.returncode == code, done.stderr[-3000:]
+    assert "error: " in done.stderr
+    assert "hint: " in done.stderr
+    assert "Traceback" not in done.stderr
+    for word in words:
+        assert word in done.stderr

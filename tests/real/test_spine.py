@@ -14,7 +14,7 @@ import pytest
 
 from images.errors import ExitCode
 from tests.real.layouts import copy_state, referrer_blobs, replace_blob
-from tests.real.spine import BUILDER, Spine
+from tests.real.spine import BUILDER, Spine, refused
 
 pytestmark = pytest.mark.real
 
@@ -38,16 +38,6 @@ def project(spine: Spine, tmp_path: Path) -> Path:
 def config(spine: Spine, tmp_path: Path) -> Path:
     """A copy of policy, settings and keys that a test may edit."""
     return Path(shutil.copytree(spine.config, tmp_path / "config"))
-
-
-def refused(done: subprocess.CompletedProcess[str], code: ExitCode, *words: str) -> None:
-    """Exit code, what failed, and what to type next; never a traceback."""
-    assert done.returncode == code, done.stderr[-3000:]
-    assert "error: " in done.stderr
-    assert "hint: " in done.stderr
-    assert "Traceback" not in done.stderr
-    for word in words:
-        assert word in done.stderr
 
 
 def containers(spine: Spine) -> str:
