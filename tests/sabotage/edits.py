@@ -23,6 +23,9 @@ _ATTACKS = "tests/unit/provenance/test_attacks.py::"
 _FETCH = "tests/unit/builder/test_bootstrap_fetch.py::"
 _MAKING = "tests/unit/builder/test_bootstrap_making.py::"
 _FILES = "tests/unit/builder/test_bootstrap_files.py::"
+_PROVIDING = "tests/unit/builder/test_providing.py::"
+_SETTINGS = "tests/unit/builder/test_settings.py::"
+_TOOLS = "tests/unit/backend/test_tools.py::"
 _UPDATES = "tests/unit/builder/test_updates.py::"
 _ADMISSION = "tests/unit/backend/test_admission.py::"
 _PLAN = "tests/unit/backend/test_plan.py::"
@@ -492,5 +495,41 @@ EDITS = (
         'if member.type not in _KINDS or path.startswith("/") or ".." in path.split("/"):',
         "if member.type not in _KINDS:",
         _FILES + "test_a_path_upwards_is_refused",
+    ),
+    Edit(
+        "builder/providing.py",
+        "    if found != wanted:\n",
+        "    if not found:\n",
+        _PROVIDING + "test_a_build_compares_it_with_the_lock",
+    ),
+    Edit(
+        "builder/providing.py",
+        "tool = _starter(workshop) if starter else provide(workshop, Role.RESOLVER)",
+        "tool = _starter(workshop)",
+        _PROVIDING + "test_a_given_resolver_is_pulled_by_the_bootstrapped_one_and_then_does_the_work",
+    ),
+    Edit(
+        "builder/providing.py",
+        "    missing = {role for role, image in given.items() if image is None}\n",
+        "    missing = set(Role)\n",
+        _PROVIDING + "test_bootstrap_makes_only_what_settings_do_not_give",
+    ),
+    Edit(
+        "builder/bootstrap/making.py",
+        "for role in (role for role in Role if role in roles):",
+        "for role in Role:",
+        _MAKING + "test_a_resolver_alone_compiles_nothing",
+    ),
+    Edit(
+        "builder/settings.py",
+        "    if source.registry is None:\n",
+        "    if source.digest is None:\n",
+        _SETTINGS + "test_refused",
+    ),
+    Edit(
+        "backend/tools.py",
+        "if outcome.ok and version and not version.endswith(_UNSTAMPED):",
+        "if version:",
+        _TOOLS + "test_one_that_does_not_tell_is_no_build_container",
     ),
 )
