@@ -35,6 +35,7 @@ from images.errors import HostError
 from images.oci import OciImage
 
 LOAD_SECONDS: Final = 900.0
+CREATE_SECONDS: Final = 300.0  # over a minute while the daemon removes much else on a busy disk (seen)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +97,7 @@ class Docker(ContainerCalls):
 
     def create(self, plan: ContainerPlan) -> str:
         """Create, without starting. An engine may fail after it made the container: find it by its labels."""
-        outcome = self.client.ask(*create_arguments(plan))
+        outcome = self.client.ask(*create_arguments(plan), seconds=CREATE_SECONDS)
         if outcome.ok:
             return container_id(outcome.stdout.decode("ascii", "replace").strip())
         raise self.client.failed(f"create container {plan.name}", outcome)
