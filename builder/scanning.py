@@ -44,7 +44,8 @@ def run_child(argv: tuple[str, ...], request: bytes) -> ChildResult:
     outcome = run(
         Command(
             argv=argv,
-            environment={"PATH": "/usr/bin:/bin", "LC_ALL": "C.UTF-8"},
+            # HOME, or Python asks the name service for it over a local socket.
+            environment={"PATH": "/usr/bin:/bin", "LC_ALL": "C.UTF-8", "HOME": "/"},
             deadline=DEADLINE,
             stdin=request,
             capture=_MOST_OUTPUT,
