@@ -156,12 +156,14 @@ def build_container(
     private_dir: Path,
     labels: Labels,
     *,
+    state_bytes: int = 0,
     deadline: float = 3600.0,
 ) -> Iterator[BuildContainer]:
     """A running BuildKit without network, reachable by buildx; gone with its state when the block ends.
 
     ``private_dir``: a 0700 directory of ours with a short path, for the socket where the engine needs one
-    (Podman). It also ends when this process dies, and after ``deadline`` seconds. HostError when it does not
+    (Podman). ``state_bytes``: BuildKit's state lies in a memory file system of this size; 0 = on the engine's
+    disk. It also ends when this process dies, and after ``deadline`` seconds. HostError when it does not
     answer.
     """
     by_socket = engine.product == "podman"
@@ -171,6 +173,7 @@ def build_container(
         deadline=deadline,
         labels=labels,
         socket_dir=_short(private_dir) if by_socket else None,
+        state_bytes=state_bytes,
     )
     with created(engine, plan) as container:
         argv, environment = engine.attach_argv(container)
@@ -189,9 +192,17 @@ def build_container(
 
 
 def build_plan(
-    image: LoadedImage, *, token: str, deadline: float, labels: Labels, socket_dir: Path | None
+    image: LoadedImage,
+    *,
+    token: str,
+    deadline: float,
+    labels: Labels,
+    socket_dir: Path | None,
+    state_bytes: int = 0,
 ) -> ContainerPlan:
-    """BuildKit as uid 1000 over a disk volume of its own; not privileged, nothing added, no network."""
+    """BuildKit as uid 1000 over a disk volume of its own, or over memory; nothing added, no network."""
+    uid, gid = _BUILD_USER
+    memory = Tmpfs(path=_BUILD_STATE, size=state_bytes, mode=0o700, uid=uid, gid=gid, executable=True)
     address = () if socket_dir is None else (f"--addr=unix://{_BUILD_SOCKET_DIR}/{_SOCKET}",)
     binds = () if socket_dir is None else (PrivateBind(source=socket_dir, target=_BUILD_SOCKET_DIR),)
     return ContainerPlan(
@@ -205,7 +216,8 @@ def build_plan(
         hostname="build",
         read_only_root=False,
         private_binds=binds,
-        volumes=(_BUILD_STATE,),
+        tmpfs=(memory,) if state_bytes else (),
+        volumes=() if state_bytes else (_BUILD_STATE,),
         deadline=deadline,
     )
 

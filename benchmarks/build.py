@@ -30,6 +30,7 @@ from backend.engines.select import connect
 from backend.runner import Command, run
 from backend.tools import BuildContainer, build_container
 from builder.base_check import read_base
+from builder.build_memory import state_bytes
 from builder.buildkit import build_image
 from builder.buildx import take_buildx
 from builder.resources import resource
@@ -76,9 +77,10 @@ class Bench:
 
     @contextmanager
     def container(self) -> Iterator[BuildContainer]:
+        size = state_bytes(self.context(self.lock), self.base, self.engine.facts())
         with (
             tempfile.TemporaryDirectory(prefix="b") as private,
-            build_container(self.engine, self.tool, Path(private), LABELS) as running,
+            build_container(self.engine, self.tool, Path(private), LABELS, state_bytes=size) as running,
         ):
             yield running
 

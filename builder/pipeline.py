@@ -15,6 +15,7 @@ from backend.ownership import Owner, hold_lease
 from backend.tools import build_container
 from builder.base_check import read_base
 from builder.bootstrap import Role
+from builder.build_memory import state_bytes
 from builder.buildkit import build_image
 from builder.buildx import take_buildx
 from builder.evidence import attach_evidence, find_proved, remember
@@ -130,7 +131,13 @@ def _build(bench: _Bench, lock: Lock, platform: Platform, staging: Path) -> OciI
         folder.mkdir(mode=0o700)
     with (
         workshop.reporter.step("build") as step,
-        build_container(bench.engine, loaded, private, bench.owner.labels(Purpose.BUILD)) as container,
+        build_container(
+            bench.engine,
+            loaded,
+            private,
+            bench.owner.labels(Purpose.BUILD),
+            state_bytes=state_bytes(context, base, bench.engine.facts()),
+        ) as container,
     ):
         return build_image(
             context,

@@ -54,11 +54,15 @@ def buildx(builder_image: LoadedImage, tmp_path_factory: pytest.TempPathFactory)
 
 
 @contextmanager
-def fresh_container(engine: Engine, image: LoadedImage) -> Iterator[BuildContainer]:
+def fresh_container(
+    engine: Engine, image: LoadedImage, state_bytes: int = 4 << 30
+) -> Iterator[BuildContainer]:
     # Not below pytest's directory: the path of a socket must be short.
     with (
         tempfile.TemporaryDirectory(prefix="b") as private,
-        build_container(engine, image, Path(private), (LABEL,), deadline=600) as container,
+        build_container(
+            engine, image, Path(private), (LABEL,), state_bytes=state_bytes, deadline=600
+        ) as container,
     ):
         yield container
 
@@ -179,14 +183,15 @@ def test_two_cold_builds_have_the_same_digest_whatever_the_host_is_set_to(
 ) -> None:
     base, buildx, tmp_path = bench.base, bench.buildx, bench.root
     digests = []
-    for number, (mask, zone) in enumerate(((0o022, "UTC"), (0o077, "Asia/Tokyo"))):
+    settings = ((0o022, "UTC", 0), (0o077, "Asia/Tokyo", 4 << 30))
+    for number, (mask, zone, memory) in enumerate(settings):
         root = tmp_path / str(number)
         root.mkdir(mode=0o700)
         monkeypatch.setenv("TZ", zone)
         time.tzset()
         before = os.umask(mask)
         try:
-            with fresh_container(engine, builder_image) as running:
+            with fresh_container(engine, builder_image, memory) as running:
                 bench = Bench(base, buildx, running, root)
                 digests.append(bench.build(tiny_set(root, base, TEMPLATE)).digest)
                 # And warm: nothing is done again, and the same comes out.

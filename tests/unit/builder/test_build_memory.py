@@ -1,0 +1,45 @@
+"""BuildKit's state goes into memory only where there is enough, and where overlayfs works on it."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+from builder.build_memory import state_bytes
+from images.render import render
+from tests.fakes.bases import base_facts, make_base
+from tests.fakes.engine import DOCKER_FACTS
+from tests.fakes.locks import AMD64
+from tests.unit.images.test_render import TEMPLATE, lock_of_template
+
+FACTS = dataclasses.replace(DOCKER_FACTS, kernel="6.18.0-13-amd64", remote=False)
+
+
+@pytest.mark.parametrize(
+    ("available", "changes", "in_memory"),
+    [
+        ("MemTotal: 9 kB\nMemAvailable:   16000000 kB\n", {}, True),
+        ("MemAvailable: 4190000 kB\n", {}, False),
+        ("MemTotal: 16000000 kB\n", {}, False),
+        ("MemAvailable: many kB\n", {}, False),
+        ("MemAvailable: 16000000 kB\n", {"remote": True}, False),
+        ("MemAvailable: 16000000 kB\n", {"kernel": "6.5.9"}, False),
+        ("MemAvailable: 16000000 kB\n", {"kernel": "6.6"}, True),
+        ("MemAvailable: 16000000 kB\n", {"kernel": "unknown"}, False),
+    ],
+)
+def test_when_it_fits(tmp_path: Path, available: str, changes: dict[str, object], in_memory: bool) -> None:
+    meminfo = tmp_path / "meminfo"
+    meminfo.write_text(available)
+    base = make_base(tmp_path / "base")
+    context = render(lock_of_template(), AMD64, TEMPLATE, base_facts())
+    facts = dataclasses.replace(FACTS, **changes)  # type: ignore[arg-type]
+    inputs = sum(item.artifact.size for item in context.artifacts) + base.manifest.layers[0].size
+    assert state_bytes(context, base, facts, meminfo) == (12 * inputs if in_memory else 0)
+
+
+def test_a_machine_that_does_not_say(tmp_path: Path) -> None:
+    context = render(lock_of_template(), AMD64, TEMPLATE, base_facts())
+    assert state_bytes(context, make_base(tmp_path), FACTS, tmp_path / "none") == 0
