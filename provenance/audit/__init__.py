@@ -1,0 +1,1 @@
+"""Layer audit: where each entry of our layers comes from, found again from the lock and its artifacts."""
