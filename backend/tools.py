@@ -42,6 +42,9 @@ _BUILD: Final = (
     'exec timeout --kill-after=5 "$deadline" cat <&3 >/dev/null'
 )
 _BUILD_STATE: Final = "/home/user/.local/share/buildkit"
+# Absent from the image: a runtime may give a memory file system the mode of the directory that it covers, and
+# Podman gives it to root.
+_BUILD_MEMORY: Final = "/run/state"
 _BUILD_USER: Final = (1000, 1000)
 _BUILD_SOCKET_DIR: Final = "/run/private"
 _SOCKET: Final = "buildkitd.sock"
@@ -201,8 +204,8 @@ def build_plan(
     state_bytes: int = 0,
 ) -> ContainerPlan:
     """BuildKit as uid 1000 over a disk volume of its own, or over memory; nothing added, no network."""
-    uid, gid = _BUILD_USER
-    memory = Tmpfs(path=_BUILD_STATE, size=state_bytes, mode=0o700, uid=uid, gid=gid, executable=True)
+    memory = Tmpfs(path=_BUILD_MEMORY, size=state_bytes, mode=0o1777, executable=True)
+    root = (f"--root={_BUILD_MEMORY}/buildkit",) if state_bytes else ()
     address = () if socket_dir is None else (f"--addr=unix://{_BUILD_SOCKET_DIR}/{_SOCKET}",)
     binds = () if socket_dir is None else (PrivateBind(source=socket_dir, target=_BUILD_SOCKET_DIR),)
     return ContainerPlan(
@@ -211,7 +214,7 @@ def build_plan(
         name=f"agent-image-builder-build-{token}",
         labels=(*labels, (TOOL_LABEL, token)),
         entrypoint=("/bin/sh",),
-        arguments=("-c", _BUILD, "build", str(math.ceil(deadline)), *address),
+        arguments=("-c", _BUILD, "build", str(math.ceil(deadline)), *root, *address),
         user=None,
         hostname="build",
         read_only_root=False,

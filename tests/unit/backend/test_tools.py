@@ -193,9 +193,8 @@ def test_the_build_container_s_plan_is_fixed(loaded: LoadedImage) -> None:
 def test_buildkits_state_can_lie_in_memory(loaded: LoadedImage) -> None:
     plan = build_plan(loaded, token="0" * 16, deadline=10, labels=LABELS, socket_dir=None, state_bytes=9000)
     assert plan.volumes == ()
-    assert [(item.path, item.size, item.uid) for item in plan.tmpfs] == [
-        ("/home/user/.local/share/buildkit", 9000, 1000)
-    ]
+    assert [(item.path, item.size, item.mode) for item in plan.tmpfs] == [("/run/state", 9000, 0o1777)]
+    assert plan.arguments[-1] == "--root=/run/state/buildkit"
 
 
 def test_a_build_container_is_asked_for_its_buildkit(engine: FakeEngine, loaded: LoadedImage) -> None:
