@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import datetime
 from typing import Protocol
 
@@ -61,7 +62,8 @@ def find_proved(state: State, request: Known, summary: LockSummary, lock_raw: by
             layout=state.layout,
             digest=entry.digest,
             platform=request.platform,
-            policy=request.policy,
+            # A build cannot supply what others must: it would only be made again each time.
+            policy=replace(request.policy, min_rebuilds=0),
             expectation=Expectation(image_name=request.image_name, lock=lock_raw),
             now=request.now(),
             known=stamps,

@@ -19,11 +19,13 @@ from images.errors import LaunchReason, StateError, UsageError
 from provenance.keys import Protection, create_key_pair
 from provenance.layout_writing import replace_file
 from provenance.marks import pin_marks
-from provenance.policy import POLICY_NAME, Mode, load_policy
+from provenance.policy import POLICY_NAME, Mode, Policy, load_policy
 from provenance.policy_model import Role
 
 CONFIG_NAME: Final = "builder.toml"
 KEYS: Final = "keys"
+# Who builds, verifies and launches here. A rebuilder is somebody else, usually elsewhere: only on demand.
+ROLES: Final = (Role.BUILDER, Role.VERIFIER, Role.LAUNCHER)
 VALID_FOR: Final = timedelta(days=365)
 # Where distributions keep the CA bundle that their package clients trust.
 CA_BUNDLES: Final = (
@@ -48,6 +50,7 @@ class InitRequest:
     protection: Secret | Protection
     now: datetime
     npmrc: Path | None = None
+    roles: tuple[Role, ...] = ROLES
     image_name: str = "team/agents"
 
 
@@ -61,13 +64,17 @@ class Acceptance:
 
 @dataclass(frozen=True, slots=True)
 class Initialised:
-    """What was written, and what was there already and is kept as it is."""
+    """What was written, and what was there already and is kept as it is.
+
+    ``entries``: what a policy that was kept needs to believe the keys that are in place.
+    """
 
     written: tuple[Path, ...]
     kept: tuple[Path, ...]
     mode: Mode
     mode_reason: str
     acceptances: tuple[Acceptance, ...]
+    entries: tuple[str, ...] = ()
 
 
 def init(request: InitRequest) -> Initialised:
@@ -99,7 +106,8 @@ def init(request: InitRequest) -> Initialised:
     if not request.state.marks.exists():
         pin_marks(request.state.marks, policy)
         written.append(request.state.marks)
-    return Initialised(tuple(written), tuple(kept), policy.mode, why, accepted)
+    entries = tuple(_trust_entry(request, role) for role in request.roles if not _trusts(policy, role))
+    return Initialised(tuple(written), tuple(kept), policy.mode, why, accepted, entries)
 
 
 def choose_mode(probe: HostProbe | None) -> tuple[Mode, str]:
@@ -157,7 +165,7 @@ def _make_folder(folder: Path) -> None:
 
 
 def _keys(request: InitRequest, written: list[Path], kept: list[Path]) -> None:
-    for role in Role:
+    for role in request.roles:
         private = request.config_dir / KEYS / f"{role}.key"
         public = request.config_dir / KEYS / f"{role}.pub"
         if private.exists() or public.exists():
@@ -168,12 +176,9 @@ def _keys(request: InitRequest, written: list[Path], kept: list[Path]) -> None:
 
 
 def _policy_text(request: InitRequest, mode: Mode, why: str, accepted: tuple[Acceptance, ...]) -> str:
-    until = (request.now.astimezone(UTC) + VALID_FOR).strftime("%Y-%m-%dT%H:%M:%SZ")
+    until = _until(request)
     listed = "".join(f"    {{ what = {_quoted(one.what)}, why = {_quoted(one.why)} }},\n" for one in accepted)
-    trust = "".join(
-        TRUST_TOML.format(role=role, key=f"{KEYS}/{role}.pub", id=uuid.uuid4().urn, not_after=until)
-        for role in Role
-    )
+    trust = "".join(_trust_entry(request, role) for role in request.roles)
     return POLICY_TOML.format(
         valid_until=until,
         mode=mode,
@@ -182,6 +187,20 @@ def _policy_text(request: InitRequest, mode: Mode, why: str, accepted: tuple[Acc
         bases=_quoted(str(request.base.digest)) if request.base.digest else "",
         trust=trust,
     )
+
+
+def _trust_entry(request: InitRequest, role: Role) -> str:
+    return TRUST_TOML.format(
+        role=role, key=f"{KEYS}/{role}.pub", id=uuid.uuid4().urn, not_after=_until(request)
+    )
+
+
+def _trusts(policy: Policy, role: Role) -> bool:
+    return any(entry.role is role for entry in policy.trust)
+
+
+def _until(request: InitRequest) -> str:
+    return (request.now.astimezone(UTC) + VALID_FOR).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def _settings_text(request: InitRequest) -> str:

@@ -71,6 +71,7 @@ _HINTS = {
     CheckId.RESCAN: "builder scan {digest}",
     CheckId.SUMMARY: "builder verify --attest {digest}",
     CheckId.ARTIFACTS: "builder lock",
+    CheckId.REBUILDS: "builder verify --sign-rebuild {digest}",
     CheckId.REVOKED: "builder lock",
 }
 

@@ -12,6 +12,7 @@ from images.errors import VerifyFailed
 from provenance.bundles import UnverifiedBundle, open_bundle
 from provenance.checks import Check, CheckId, failed, not_performed, passed
 from provenance.policy import Policy, Trusted
+from provenance.policy_model import Role
 from provenance.predicates import (
     DETECTION_TYPE,
     PROVENANCE_TYPE,
@@ -82,8 +83,18 @@ class Evidence:
     rejected: tuple[Rejected, ...]
 
     def of_type(self, predicate_type: str) -> tuple[Accepted, ...]:
-        """The accepted ones of one type."""
-        return tuple(one for one in self.accepted if one.bundle.statement.predicate_type == predicate_type)
+        """The accepted ones of one type; without those of rebuilders, who replace nobody's word."""
+        return tuple(
+            one
+            for one in self.accepted
+            if one.bundle.statement.predicate_type == predicate_type
+            and one.trusted.role is not Role.REBUILDER
+        )
+
+    @property
+    def rebuilds(self) -> tuple[Accepted, ...]:
+        """The accepted provenance of rebuilders."""
+        return tuple(one for one in self.accepted if one.trusted.role is Role.REBUILDER)
 
 
 def sort_evidence(attached: Iterable[Attached], image: Digest, policy: Policy, now: datetime) -> Evidence:

@@ -71,8 +71,10 @@ class Policy:
     mode: Mode
     accept: tuple[Acceptance, ...]
     max_age: timedelta | None
+    min_rebuilds: int
     min_ruleset: int
     refuse_tofu: bool
+    require_audit: bool
     bases: frozenset[Digest]
     revoked: Revoked
     expect: tuple[tuple[str, Digest], ...]
@@ -122,6 +124,7 @@ def parse_policy(raw: bytes, *, path: Path, read_key: Callable[[str], bytes]) ->
     found = read_toml(text, where, PolicyToml)
     trust = tuple(_trusted(entry, where, read_key) for entry in found.trust)
     _check_separate(trust, text, where)
+    _check_rebuilders(trust, found.min_rebuilds, text, where)
     return Policy(
         path=path,
         digest=Digest.of(raw),
@@ -130,8 +133,10 @@ def parse_policy(raw: bytes, *, path: Path, read_key: Callable[[str], bytes]) ->
         mode=Mode(found.mode),
         accept=tuple(Acceptance(LaunchReason(one.what), one.why) for one in found.accept),
         max_age=timedelta(seconds=parse_duration(found.max_age)) if found.max_age else None,
+        min_rebuilds=found.min_rebuilds,
         min_ruleset=found.min_ruleset,
         refuse_tofu=found.refuse_tofu,
+        require_audit=found.require_audit,
         bases=frozenset(map(Digest, found.bases)),
         revoked=Revoked(
             digests=frozenset(map(Digest, found.revoked.digests)),
@@ -148,7 +153,7 @@ def _trusted(entry: TrustToml, where: str, read_key: Callable[[str], bytes]) -> 
     return Trusted(
         role=role,
         key=load_public_key(read_key(entry.key), f"{where}, key {entry.key}"),
-        ids=frozenset(entry.builder_ids or entry.verifier_ids or entry.launcher_ids),
+        ids=frozenset(entry.builder_ids or entry.verifier_ids or entry.launcher_ids or entry.rebuilder_ids),
         predicate_types=frozenset(entry.predicate_types or ROLE_TYPES[role]),
         not_after=entry.not_after.astimezone(UTC) if entry.not_after else None,
     )
@@ -166,6 +171,20 @@ def _check_separate(trust: tuple[Trusted, ...], text: str, where: str) -> None:
                     ["trust", number, "key"],
                     f"the same key is trusted {roles}; expected it once",
                 )
+
+
+def _check_rebuilders(trust: tuple[Trusted, ...], wanted: int, text: str, where: str) -> None:
+    """A rebuilder is somebody else than the builder, and there are as many as the policy asks for."""
+    rebuilders = [number for number, entry in enumerate(trust) if entry.role is Role.REBUILDER]
+    builders = {name for entry in trust if entry.role is Role.BUILDER for name in entry.ids}
+    for number in rebuilders:
+        same = sorted(trust[number].ids & builders)
+        if same:
+            place: list[str | int] = ["trust", number, "rebuilder_ids"]
+            raise error_at(text, where, place, f"{same[0]} is a builder's id; expected one of its own")
+    if wanted > len(rebuilders):
+        keys = f"{len(rebuilders)} rebuilder keys are trusted"
+        raise error_at(text, where, ["min_rebuilds"], f"{wanted} are asked for, but {keys}")
 
 
 def _check_place(path: Path, beside: Path | None) -> None:

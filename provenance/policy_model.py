@@ -31,12 +31,14 @@ class Role(StrEnum):
     BUILDER = "builder"
     VERIFIER = "verifier"
     LAUNCHER = "launcher"
+    REBUILDER = "rebuilder"
 
 
 ROLE_TYPES: Final = {
     Role.BUILDER: (PROVENANCE_TYPE, SCAN_TYPE, DETECTION_TYPE),
     Role.VERIFIER: (VSA_TYPE,),
     Role.LAUNCHER: (LAUNCH_TYPE,),
+    Role.REBUILDER: (PROVENANCE_TYPE,),
 }
 
 _Value = TypeVar("_Value")
@@ -111,13 +113,12 @@ class TrustToml(_Strict):
     builder_ids: Identifiers = []
     verifier_ids: Identifiers = []
     launcher_ids: Identifiers = []
+    rebuilder_ids: Identifiers = []
     predicate_types: Annotated[list[str], Field(max_length=20)] | None = None
     not_after: AwareDatetime | None = None
 
     @model_validator(mode="after")
     def _whole(self) -> TrustToml:
-        if self.role == "rebuilder":
-            raise ValueError("role: rebuilders are not counted by this version, so they are refused")
         if self.role not in set(Role):
             raise ValueError(f"role: {self.role[:40]!r}; expected one of {', '.join(Role)}")
         if self.kind == "keyless":
@@ -128,6 +129,7 @@ class TrustToml(_Strict):
             Role.BUILDER: self.builder_ids,
             Role.VERIFIER: self.verifier_ids,
             Role.LAUNCHER: self.launcher_ids,
+            Role.REBUILDER: self.rebuilder_ids,
         }
         for role, ids in named.items():
             if bool(ids) is not (role == self.role):
@@ -150,13 +152,14 @@ class PolicyToml(_Strict):
     mode: Literal["required", "development"]
     accept: Annotated[list[AcceptToml], Field(max_length=100)] = []
     max_age: Duration | None = None
-    min_rebuilds: Annotated[int, _neutral(0, "rebuilds are not counted yet; expected 0")] = 0
+    min_rebuilds: Annotated[int, Field(ge=0, le=100)] = 0
     min_ruleset: Annotated[int, Field(ge=1, le=1_000_000)] = 1
     nested: Annotated[
         Literal["listed", "opened"],
         _neutral("listed", 'nested archives are listed, not opened; expected "listed"'),
     ] = "listed"
     refuse_tofu: bool = False
+    require_audit: bool = False
     bases: Digests = []
     revoked: RevokedToml = RevokedToml()
     network: Annotated[list[str], _neutral([], "runs have no network yet; expected []")] = []

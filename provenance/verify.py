@@ -11,9 +11,12 @@ from typing import Final, TypeAlias
 
 from images.digests import Digest
 from images.errors import BuilderError, VerifyFailed
+from images.key import content_key
 from images.lock import Lock
 from images.oci import OciImage, Platform
 from provenance import assertions
+from provenance.audit.judge import judge_audit
+from provenance.audit.report import AuditReport
 from provenance.checks import Check, CheckId, Status, failed, not_performed, passed
 from provenance.evidence import Accepted, Evidence, judge_stages, sort_evidence
 from provenance.expectations import Expectation, Matched, match_expectation, provenance_of
@@ -21,6 +24,7 @@ from provenance.layout import Rehash, Stamp, open_image
 from provenance.marks import check_marks, read_marks
 from provenance.policy import Mode, Policy
 from provenance.policy_model import Role
+from provenance.rebuilds import rebuilt_by_others
 from provenance.referrers import read_referrers
 from provenance.scan.accept import accept
 from provenance.scan.report import ScanReport
@@ -28,6 +32,8 @@ from provenance.signing import Bundle
 
 # Scans an image's local bytes in a child: provenance starts no process, so whoever can gives it.
 Rescan: TypeAlias = Callable[[OciImage], ScanReport]
+# Audits the image's layers against the lock's artifacts; raises a BuilderError when they are not at hand.
+Audit: TypeAlias = Callable[[OciImage, Lock], AuditReport]
 # Compares an image's configuration with the one its lock plans; raises a BuilderError naming what differs.
 CompareConfig: TypeAlias = Callable[[OciImage, Lock], None]
 
@@ -66,6 +72,7 @@ class VerifyRequest:
     purpose: Purpose = Purpose.INSPECTION
     marks: Path | None = None
     rescan: Rescan | None = None
+    audit: Audit | None = None
     compare_config: CompareConfig | None = None
     opened: OciImage | None = None  # already re-hashed by the caller, so not again
     known: Mapping[Digest, Stamp] | None = None  # layers hashed here before: compared by stamp, not read
@@ -97,8 +104,9 @@ class VerificationReport:
     checks: tuple[Check, ...]
     image_name: str = ""
     ignored: tuple[str, ...] = ()
-    inputs: tuple[Digest, ...] = ()  # the builders' statements that were trusted and looked at, sorted
+    inputs: tuple[Digest, ...] = ()  # the (re)builders' statements that were trusted and looked at, sorted
     verified: VerifiedImage | None = None
+    audit: AuditReport | None = None  # of the layers, if it was made here
 
     @property
     def ok(self) -> bool:
@@ -143,6 +151,8 @@ def verify(request: VerifyRequest) -> VerificationReport:
     matched, parameters = match_expectation(request.expectation, evidence, attached.locks, image, policy)
     answers.append(parameters)
     relied = _assert(request, image, evidence, matched, answers)
+    audit, audited = _audit(request, image, matched, relied)
+    answers.append(audited)
     checks = _numbered(answers)
     verified = None
     if matched and matched.lock and relied and all_hold(checks, request):
@@ -167,8 +177,11 @@ def verify(request: VerifyRequest) -> VerificationReport:
         image_name=matched.image_name if matched else "",
         checks=checks,
         ignored=(*attached.unreadable, *(one.why for one in evidence.rejected)),
-        inputs=tuple(one.digest for one in evidence.accepted if one.trusted.role is Role.BUILDER),
+        inputs=tuple(
+            one.digest for one in evidence.accepted if one.trusted.role in (Role.BUILDER, Role.REBUILDER)
+        ),
         verified=verified,
+        audit=audit,
     )
 
 
@@ -206,6 +219,7 @@ def _assert(
         assertions.key_recomputed(matched, image),
         assertions.base_allowed(matched, image, policy),
         assertions.artifacts_authenticated(matched, policy),
+        rebuilt_by_others(evidence, matched, image, policy, request.now),
     ]
     if not (scans and detections):
         return None
@@ -220,8 +234,6 @@ def _assert(
 def _numbered(answers: list[Check]) -> tuple[Check, ...]:
     """One answer for each check, in order; what nobody answered was not performed."""
     given = {check.id: check for check in answers}
-    given.setdefault(CheckId.AUDIT, not_performed(CheckId.AUDIT, "not in this version"))
-    given.setdefault(CheckId.REBUILDS, not_performed(CheckId.REBUILDS, "not in this version"))
     return tuple(given.get(one) or not_performed(one, "an earlier check failed") for one in CheckId)
 
 
@@ -236,6 +248,8 @@ def all_hold(checks: tuple[Check, ...], request: VerifyRequest) -> bool:
         needed.add(CheckId.ARTIFACTS)
     if request.policy.max_age is not None:
         needed.add(CheckId.AGE)
+    if request.policy.min_rebuilds:
+        needed.add(CheckId.REBUILDS)
     if request.marks is not None:
         needed.add(CheckId.ROLLBACK)
     if request.rescan is not None:
@@ -254,6 +268,21 @@ def _rollback(request: VerifyRequest) -> Check:
     except BuilderError as broken:
         return failed(CheckId.ROLLBACK, str(broken), broken.hint)
     return passed(CheckId.ROLLBACK, f"policy serial {request.policy.serial} is the newest accepted here")
+
+
+def _audit(
+    request: VerifyRequest, image: OciImage, matched: Matched | None, relied: _Relied | None
+) -> tuple[AuditReport | None, Check]:
+    if matched is None or matched.lock is None:
+        return None, not_performed(CheckId.AUDIT, "no lock to audit against")
+    lock, audit = matched.lock, request.audit
+    return judge_audit(
+        None if audit is None else lambda: audit(image, lock),
+        key=content_key(lock, image.platform) if image.platform in lock.platforms else None,
+        summary=relied.summary if relied else None,
+        needed=request.policy.require_audit and (audit is not None or request.purpose is Purpose.ADMISSION),
+        image=image.digest,
+    )
 
 
 def _scan_again(image: OciImage, request: VerifyRequest) -> Check:

@@ -37,14 +37,31 @@ kind = "key"
 key = "keys/launcher.pub"
 launcher_ids = ["{LAUNCHER_ID}"]
 """
+REBUILDERS = ("one", "two")
+
+
+def rebuilder_id(name: str) -> str:
+    """The id that a rebuilder's key is paired with."""
+    return f"urn:example:rebuilder-{name}"
+
+
+def rebuilder_entry(name: str, *, id: str = "") -> str:
+    """Trust in one more rebuilder."""
+    return f"""
+[[trust]]
+role = "rebuilder"
+kind = "key"
+key = "keys/{name}.pub"
+rebuilder_ids = ["{id or rebuilder_id(name)}"]
+"""
 
 
 def write_policy(folder: Path, text: str) -> Path:
-    """policy.toml with this text, and the three public keys, in ``folder``."""
+    """policy.toml with this text, and all public keys that it may name, in ``folder``."""
     keys = folder / "keys"
     keys.mkdir(mode=0o755, parents=True, exist_ok=True)
     folder.chmod(0o755)
-    for role in ("builder", "verifier", "launcher"):
+    for role in ("builder", "verifier", "launcher", *REBUILDERS):
         (keys / f"{role}.pub").write_bytes(key(role).public.pem)
         (keys / f"{role}.pub").chmod(0o644)
     path = folder / "policy.toml"

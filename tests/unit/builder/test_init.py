@@ -9,7 +9,7 @@ import pytest
 
 from backend.containers import EngineFacts, ImageIdKind
 from backend.probe import HostProbe, ProbeLine, ProbeName, ProbeState
-from builder.init import CONFIG_NAME, InitRequest, choose_acceptances, choose_mode, init
+from builder.init import CONFIG_NAME, ROLES, InitRequest, choose_acceptances, choose_mode, init
 from builder.settings import load_settings
 from builder.state import open_state
 from images.config import AgentName, parse_base, parse_config
@@ -83,7 +83,7 @@ def test_everything_is_written_and_reads_back(tmp_path: Path) -> None:
     policy = load_policy(tmp_path / "config/policy.toml", beside=tmp_path / "project")
     assert policy.bases == {BASE_DIGEST}
     assert policy.mode is Mode.REQUIRED
-    assert {entry.role for entry in policy.trust} == set(Role)
+    assert tuple(entry.role for entry in policy.trust) == ROLES
     assert all(next(iter(entry.ids)).startswith("urn:uuid:") for entry in policy.trust)
     assert len({next(iter(entry.ids)) for entry in policy.trust}) == 3
     for entry in policy.trust:
@@ -102,6 +102,25 @@ def test_the_second_time_nothing_changes(tmp_path: Path) -> None:
     done = init(request(tmp_path, probe=probe({}), image_name="other"))
     assert done.written == ()
     assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
+
+
+def test_a_rebuilder_is_made_on_demand_and_trusted(tmp_path: Path) -> None:
+    init(request(tmp_path, roles=(*ROLES, Role.REBUILDER)))
+    entry = load_policy(tmp_path / "config/policy.toml").trust[-1]
+    assert entry.role is Role.REBUILDER
+    key = load_private_key(tmp_path / "config/keys/rebuilder.key", None)
+    assert key.public.fingerprint == entry.key.fingerprint
+
+
+def test_the_entry_to_add_for_a_key_that_a_kept_policy_does_not_know(tmp_path: Path) -> None:
+    assert init(request(tmp_path)).entries == ()
+    done = init(request(tmp_path, roles=(*ROLES, Role.REBUILDER)))
+    assert tmp_path / "config/policy.toml" in done.kept
+    policy = tmp_path / "config/policy.toml"
+    assert len(done.entries) == 1
+    policy.write_text(policy.read_text() + done.entries[0])
+    assert load_policy(policy).trust[-1].role is Role.REBUILDER
+    assert init(request(tmp_path, roles=(*ROLES, Role.REBUILDER))).entries == ()
 
 
 def test_an_operators_own_file_is_kept(tmp_path: Path) -> None:

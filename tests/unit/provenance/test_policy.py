@@ -17,7 +17,7 @@ from provenance.policy import Mode, find_policy, load_policy, parse_policy
 from provenance.policy_model import Role
 from provenance.predicates import PROVENANCE_TYPE, SCAN_TYPE
 from tests.fakes.evidence import key, pkcs8
-from tests.fakes.policies import BUILDER_ID, HEAD, TRUST, policy_for, write_policy
+from tests.fakes.policies import BUILDER_ID, HEAD, TRUST, policy_for, rebuilder_entry, write_policy
 
 LOCK = Digest.of(b"lock")
 
@@ -47,7 +47,7 @@ revoked = {{ digests = ["{LOCK}"], keys = ["{LOCK}"], builder_ids = ["urn:x:y"] 
     assert policy.expected_lock("team/agents") == LOCK
     assert policy.expected_lock("team") is None
     builder, verifier, launcher = policy.trust
-    assert (builder.role, verifier.role, launcher.role) == tuple(Role)
+    assert (builder.role, verifier.role, launcher.role) == (Role.BUILDER, Role.VERIFIER, Role.LAUNCHER)
     assert builder.key == key("builder").public
     assert builder.ids == {BUILDER_ID}
     assert {PROVENANCE_TYPE, SCAN_TYPE} < builder.predicate_types
@@ -69,7 +69,13 @@ WRONG = [
     (HEAD, HEAD + "unknown = 1\n", "unknown: unknown key"),
     (HEAD, HEAD + 'max_age = "ninety"\n', "max_age"),
     (HEAD, HEAD + "max_age = 90\n", "max_age"),
-    (HEAD, HEAD + "min_rebuilds = 1\n", "min_rebuilds: not enforced by this version"),
+    (HEAD, HEAD + "min_rebuilds = -1\n", "min_rebuilds"),
+    (HEAD, HEAD + "min_rebuilds = true\n", "min_rebuilds"),
+    (HEAD, HEAD + "min_rebuilds = 1\n", "min_rebuilds: 1 are asked for, but 0 rebuilder keys are trusted"),
+    (TRUST, TRUST + rebuilder_entry("one", id=BUILDER_ID), "is a builder's id"),
+    (TRUST, TRUST + rebuilder_entry("builder"), "trusted as builder and as rebuilder"),
+    (TRUST, TRUST + 2 * rebuilder_entry("one"), "trusted twice"),
+    (TRUST, TRUST + rebuilder_entry("one") + f'predicate_types = ["{SCAN_TYPE}"]\n', "predicate_types"),
     (HEAD, HEAD + 'network = ["api.anthropic.com:443"]\n', "network: not enforced"),
     (HEAD, HEAD + 'enable = { mcp = ["fetch"] }\n', "mcp: not enforced"),
     (HEAD, HEAD + 'enable = { skills = ["review"] }\n', "skills: not enforced"),
@@ -89,7 +95,7 @@ WRONG = [
     (HEAD, HEAD + "revoked = []\n", "revoked"),
     (TRUST, "", "trust"),
     (TRUST, "trust = []\n", "trust"),
-    ('role = "builder"', 'role = "rebuilder"', "rebuilders are not counted"),
+    ('role = "builder"', 'role = "rebuilder"', "cannot have builder_ids"),
     ('role = "builder"', 'role = "admin"', "role"),
     ('kind = "key"', 'kind = "keyless"', "keyless.* is not in this version yet"),
     ('kind = "key"\n', "", "kind"),
