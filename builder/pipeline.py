@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -69,7 +70,7 @@ class BuildResult:
 
 
 @dataclass(frozen=True, slots=True)
-class _Bench:
+class Bench:
     """One build under way: the workshop, its engine, and the lease that its containers carry."""
 
     workshop: Workshop
@@ -81,11 +82,34 @@ def build(workshop: Workshop, request: BuildRequest) -> BuildResult:
     """The proved image of a lock: found by its key and checked again, or built."""
     lock, lock_raw = read_fresh_lock(request.project, workshop.settings)
     summary = summarise(lock, request.platform)
-    if not request.fresh:
-        known = find_proved(workshop.state, request, summary, lock_raw)
-        if known is not None:
-            workshop.reporter.say(f"nothing changed: {known} is built and still proved")
-            return BuildResult(known, summary.key, summary.digest, reused=True)
+    known = _known(workshop, request, summary, lock_raw)
+    if known is not None:
+        return known
+    with workshop.state.turn(summary.key.hex, lambda: _waiting(workshop, summary)):
+        # Whoever had the turn before us may have built it meanwhile.
+        known = _known(workshop, request, summary, lock_raw)
+        return known or _build_new(workshop, request, lock, summary, lock_raw)
+
+
+def _known(
+    workshop: Workshop, request: BuildRequest, summary: LockSummary, lock_raw: bytes
+) -> BuildResult | None:
+    if request.fresh:
+        return None
+    digest = find_proved(workshop.state, request, summary, lock_raw)
+    if digest is None:
+        return None
+    workshop.reporter.say(f"nothing changed: {digest} is built and still proved")
+    return BuildResult(digest, summary.key, summary.digest, reused=True)
+
+
+def _waiting(workshop: Workshop, summary: LockSummary) -> None:
+    workshop.reporter.say(f"another process builds this key already, {summary.key}; waiting for it")
+
+
+def _build_new(
+    workshop: Workshop, request: BuildRequest, lock: Lock, summary: LockSummary, lock_raw: bytes
+) -> BuildResult:
     started = request.now()
     detected = _build_and_look(workshop, lock, request.platform, summary)
     facts = BuildFacts(
@@ -106,20 +130,24 @@ def _build_and_look(
 ) -> DetectedImage:
     """Build, scan, detect. Nothing is in the state's layout before the image is known to be clean."""
     fetch_missing(workshop, lock)
-    engine = workshop.connect()
-    with (
-        hold_lease(workshop.state.leases, workshop.state.id) as owner,
-        workshop.state.staging("build") as staging,
-    ):
-        bench = _Bench(workshop, engine, owner)
-        built = _build(bench, lock, platform, staging)
-        clean = _scan(bench, built, lock)
+    with open_bench(workshop) as bench, workshop.state.staging("build") as staging:
+        built = build_lock(bench, lock, platform, staging)
+        clean = scan_for_credentials(bench, built, lock)
         # By hash into the state's own layout; what BuildKit wrote goes away with the staging directory.
         image = import_image(built.layout, built.digest, workshop.state.layout)
-        return _detect(bench, accept(clean.report, image), summary)
+        return detect_agents(bench, accept(clean.report, image), summary)
 
 
-def _build(bench: _Bench, lock: Lock, platform: Platform, staging: Path) -> OciImage:
+@contextmanager
+def open_bench(workshop: Workshop) -> Iterator[Bench]:
+    """The engine, and a lease for as long as containers of this build may live."""
+    engine = workshop.connect()
+    with hold_lease(workshop.state.leases, workshop.state.id) as owner:
+        yield Bench(workshop, engine, owner)
+
+
+def build_lock(bench: Bench, lock: Lock, platform: Platform, staging: Path) -> OciImage:
+    """Build a lock whose artifacts are in the store, in a fresh build container, below ``staging``."""
     workshop = bench.workshop
     base = provide_base(workshop, lock, platform)
     context = render(lock, platform, template_text(), read_base(base))
@@ -150,7 +178,8 @@ def _build(bench: _Bench, lock: Lock, platform: Platform, staging: Path) -> OciI
         )
 
 
-def _scan(bench: _Bench, image: OciImage, lock: Lock) -> CleanImage:
+def scan_for_credentials(bench: Bench, image: OciImage, lock: Lock) -> CleanImage:
+    """Scan every byte in a child, and say what was seen. CredentialFound otherwise."""
     reporter = bench.workshop.reporter
     with reporter.step("scan every byte for credentials"):
         report = scan_built(image, lock, image.platform)
@@ -161,7 +190,8 @@ def _scan(bench: _Bench, image: OciImage, lock: Lock) -> CleanImage:
     return accept(report, image)
 
 
-def _detect(bench: _Bench, clean: CleanImage, summary: LockSummary) -> DetectedImage:
+def detect_agents(bench: Bench, clean: CleanImage, summary: LockSummary) -> DetectedImage:
+    """Start each agent inside, as a launch on this host will."""
     workshop = bench.workshop
     # As a launch on this host will be: with limits where they bind.
     enforced = probe_engine(workshop, bench.engine).limits_enforced

@@ -9,7 +9,7 @@ import re
 import secrets
 import shutil
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +20,7 @@ from provenance.layout_writing import init_layout, replace_file
 
 _ID_BYTES: Final = 16
 _ID: Final = re.compile(rf"[0-9a-f]{{{2 * _ID_BYTES}}}")
-_FOLDERS: Final = ("store", "staging", "leases", "client", "bootstrap", "probe")
+_FOLDERS: Final = ("store", "staging", "leases", "client", "bootstrap", "probe", "turns")
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +77,22 @@ class State:
     def probe(self) -> Path:
         """What was found out about engines, per boot."""
         return self.root / "probe"
+
+    @contextmanager
+    def turn(self, name: str, on_wait: Callable[[], None]) -> Iterator[None]:
+        """One process at a time for this name (one path segment), by a kernel lock that dies with its holder.
+
+        ``on_wait`` is called once when another process is at it; a signal ends the waiting.
+        """
+        path = self.root / "turns" / name
+        with _state_errors(path):
+            handle = _take_turn(path, on_wait)
+        try:
+            yield
+        finally:
+            # Unlinked while still locked: who waits on it sees that it has no name, and starts over.
+            path.unlink(missing_ok=True)
+            os.close(handle)
 
     @contextmanager
     def staging(self, purpose: str) -> Iterator[Path]:
@@ -185,6 +201,25 @@ def _locked_folder(folder: Path) -> Iterator[None]:
         yield
     finally:
         os.close(handle)
+
+
+def _take_turn(path: Path, on_wait: Callable[[], None]) -> int:
+    """A descriptor of the locked file, which is the one that now has this name."""
+    waited = False
+    while True:
+        with contextlib.ExitStack() as opened:
+            handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+            opened.callback(os.close, handle)
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                if not waited:
+                    on_wait()
+                waited = True
+                fcntl.flock(handle, fcntl.LOCK_EX)
+            if os.fstat(handle).st_nlink:
+                opened.pop_all()
+                return handle
 
 
 def _sweep(parent: Path) -> None:

@@ -57,8 +57,9 @@ def main_inner(argv: list[str], environment: dict[str, str]) -> int:
         result = perform(invocation)
     except RunExit as ended:
         return ended.code
-    except KeyboardInterrupt:
-        return _failed(invocation, Interrupted("interrupted; nothing was left half-done"))
+    except (KeyboardInterrupt, _Termination) as signalled:
+        kind = Interrupted if isinstance(signalled, KeyboardInterrupt) else Terminated
+        return _failed(invocation, kind(f"{kind.default_reason}; nothing was left half-done"))
     except BuilderError as broken:
         return _failed(invocation, broken)
     except BrokenPipeError:
@@ -111,7 +112,11 @@ def _bug(invocation: Invocation, bug: Exception) -> int:
 
 
 def _terminated(_number: int, _frame: FrameType | None) -> None:
-    raise Terminated("terminated; nothing was left half-done")
+    raise _Termination
+
+
+class _Termination(BaseException):
+    """SIGTERM on its way out: like KeyboardInterrupt, no ``except`` for failures may take it for one."""
 
 
 def _scrub_environment(environment: dict[str, str]) -> None:

@@ -5,6 +5,9 @@ from __future__ import annotations
 import multiprocessing
 import os
 import shutil
+import signal
+import time
+from multiprocessing.sharedctypes import Synchronized
 from pathlib import Path
 
 import pytest
@@ -132,3 +135,56 @@ def test_two_processes_make_one_root(root: Path) -> None:
     with multiprocessing.get_context("spawn").Pool(2) as pool:
         ids = pool.map(_open, [root] * 4)
     assert len(set(ids)) == 1
+
+
+def take_turn(root: Path, waits: Synchronized[int], log: Path) -> None:
+    def waiting() -> None:
+        with waits.get_lock():
+            waits.value += 1
+
+    with open_state(root).turn("key", waiting), log.open("a") as file:
+        for word in ("in", "out"):
+            file.write(f"{word} {os.getpid()}\n")
+            file.flush()
+            time.sleep(0.05)
+
+
+def test_turns_of_one_name_never_overlap_and_leave_no_file(root: Path, tmp_path: Path) -> None:
+    """Many processes: each waits for the one before it, also when the file that it waits on is gone."""
+    open_state(root)
+    fork = multiprocessing.get_context("fork")
+    waits, log = fork.Value("i", 0), tmp_path / "log"
+    processes = [fork.Process(target=take_turn, args=(root, waits, log)) for _ in range(6)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join(30)
+        assert process.exitcode == 0
+    lines = [line.split() for line in log.read_text().splitlines()]
+    assert [word for word, _ in lines] == ["in", "out"] * 6
+    assert all(one[1] == other[1] for one, other in zip(lines[::2], lines[1::2], strict=True))
+    assert 1 <= waits.value <= 5
+    assert list((root / "turns").iterdir()) == []
+
+
+def test_turns_of_other_names_do_not_wait(root: Path) -> None:
+    state = open_state(root)
+    with state.turn("one", pytest.fail), state.turn("two", pytest.fail):
+        pass
+
+
+def test_a_dead_holder_frees_its_turn(root: Path) -> None:
+    state = open_state(root)
+    fork = multiprocessing.get_context("fork")
+    process = fork.Process(target=hold_and_die, args=(root,))
+    process.start()
+    process.join(30)
+    assert process.exitcode == -signal.SIGKILL
+    assert list((root / "turns").iterdir()) != []
+    with state.turn("key", pytest.fail):
+        pass
+
+
+def hold_and_die(root: Path) -> None:
+    with open_state(root).turn("key", pytest.fail):
+        os.kill(os.getpid(), signal.SIGKILL)
