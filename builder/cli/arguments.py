@@ -167,6 +167,9 @@ def _init(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--unencrypted-keys", action="store_true", help="keys without a passphrase; for throw-away state"
     )
+    parser.add_argument(
+        "--rebuilder", action="store_true", help="make a fourth key, that signs what was built again here"
+    )
 
 
 def _lock(parser: argparse.ArgumentParser) -> None:
@@ -204,7 +207,17 @@ def _verify(parser: argparse.ArgumentParser) -> None:
     _image_argument(parser)
     _proof_options(parser)
     parser.add_argument("--attest", action="store_true", help="sign the decision with the verifier key")
-    _key_options(parser, "verifier")
+    parser.add_argument(
+        "--rebuild",
+        action="store_true",
+        help="build the image's own lock again on an engine of this host, and compare the digests",
+    )
+    parser.add_argument(
+        "--sign-rebuild",
+        action="store_true",
+        help="the same, and sign a match with the rebuilder key as a second statement",
+    )
+    _key_options(parser, "verifier (with --sign-rebuild: rebuilder)")
 
 
 def _run(parser: argparse.ArgumentParser) -> None:

@@ -105,5 +105,5 @@ def signer_id(policy: Policy, role: Role, key: PrivateKey) -> str:
     raise UsageError(
         f"key {key.public.fingerprint} is not a {role} of this policy, so nobody would believe it",
         where=str(policy.path),
-        hint="builder init",
+        hint="builder init --rebuilder" if role is Role.REBUILDER else "builder init",
     )

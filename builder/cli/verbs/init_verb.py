@@ -8,7 +8,7 @@ from backend.probe import HostProbe
 from builder.bootstrap import Role
 from builder.cli.invocation import Invocation, Result
 from builder.cli.session import open_workshop, passphrase_of
-from builder.init import InitRequest, init
+from builder.init import ROLES, InitRequest, init
 from builder.probing import probe_engine
 from builder.providing import reference
 from builder.workshop import Workshop
@@ -16,6 +16,7 @@ from images.config import BaseReference, parse_base
 from images.credentials import Secret
 from images.errors import HostError, UsageError
 from provenance.keys import Protection
+from provenance.policy_model import Role as TrustRole
 
 
 def run(invocation: Invocation) -> Result:
@@ -33,6 +34,7 @@ def run(invocation: Invocation) -> Result:
             protection=protection,
             now=invocation.now(),
             npmrc=npmrc if npmrc.is_file() else None,
+            roles=(*ROLES, TrustRole.REBUILDER) if invocation.options.rebuilder else ROLES,
         )
     )
     say = invocation.reporter.say
@@ -43,6 +45,10 @@ def run(invocation: Invocation) -> Result:
     say(f"mode: {done.mode} ({done.mode_reason})")
     for accepted in done.acceptances:
         say(f"accepted, not enforced: {accepted.what}: {accepted.why}")
+    for entry in done.entries:
+        say("add to policy.toml, and raise its serial, so that this key is believed:")
+        for line in entry.strip().splitlines():
+            say(line)
     if isinstance(protection, Protection):
         invocation.reporter.warn("the keys are not encrypted; use them for throw-away state only")
     return Result(

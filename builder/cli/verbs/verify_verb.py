@@ -1,4 +1,4 @@
-"""`builder verify`: every check with its own answer; ``--attest`` signs the decision."""
+"""`builder verify`: every check with its own answer; ``--attest`` signs it, ``--rebuild`` builds again."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from builder.cli.invocation import Invocation, Result
 from builder.cli.platform import host_platform
 from builder.cli.session import key_of, policy_of, state_of
 from builder.state import State
-from builder.verifying import Verification, choose_image, verify_image
-from images.errors import ExitCode
+from builder.verifying import Chosen, Verification, choose_image, verify_image
+from images.errors import ExitCode, UsageError
 from provenance.attest import attest
 from provenance.checks import Status
 from provenance.marks import raise_marks
@@ -29,8 +29,9 @@ def run(invocation: Invocation) -> Result:
     what = Verification(
         state=state, policy=policy, purpose=Purpose.INSPECTION, platform=platform, now=invocation.now
     )
+    rebuilt = _rebuild(invocation, chosen, what)
     with invocation.reporter.step(f"verify {chosen.digest}"):
-        report = verify_image(chosen, what, rescan=True)
+        report = verify_image(chosen, what, rescan=True, audit=True)
     _show(invocation, report)
     attested = _attest(invocation, state, report, policy) if options.attest else ""
     document: dict[str, object] = {
@@ -41,6 +42,8 @@ def run(invocation: Invocation) -> Result:
         "checks": [check.to_json() for check in report.checks],
         "ignored": list(report.ignored),
         "attested": attested,
+        "audit": None if report.audit is None else report.audit.to_json(),
+        "rebuilt": rebuilt,
     }
     if not report.ok and invocation.json_output:
         return Result(document=document, code=ExitCode.VERIFY)
@@ -48,9 +51,32 @@ def run(invocation: Invocation) -> Result:
     return Result(line=str(report.digest), document=document)
 
 
+def _rebuild(invocation: Invocation, chosen: Chosen, what: Verification) -> dict[str, str | None] | None:
+    options = invocation.options
+    if options.attest and options.sign_rebuild:
+        raise UsageError(
+            "--attest and --sign-rebuild take the keys of two roles",
+            hint="builder verify --sign-rebuild, then builder verify --attest",
+        )
+    if not (options.rebuild or options.sign_rebuild):
+        return None
+    # Everything that builds: a plain verification needs none of it.
+    from builder.cli.rebuilding import rebuild_chosen  # noqa: PLC0415
+
+    return rebuild_chosen(invocation, chosen, what)
+
+
 def _show(invocation: Invocation, report: VerificationReport) -> None:
     for check in report.checks:
         invocation.reporter.say(str(check))
+    if report.audit is not None:
+        for placed in report.audit.scripts:
+            source = f"{placed.member} of {placed.artifact}"
+            invocation.reporter.say(f"placed by script of {placed.script}: {placed.path} ({source})")
+        for difference in report.audit.differences:
+            invocation.reporter.say(f"audit: {difference}")
+        for line in report.audit.unaudited:
+            invocation.reporter.say(f"not audited: {line}")
     for line in report.ignored:
         invocation.reporter.say(f"ignored: {line}")
     counts = {status: sum(1 for check in report.checks if check.status is status) for status in Status}
