@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     _Model = TypeVar("_Model", bound=BaseModel)
 
 MAX_BYTES: Final = 1024 * 1024
+_PLACED: Final = 50  # problems whose lines are looked up, to name the first in the file
+_PLACED_CHARACTERS: Final = 500_000  # and no more than these characters read for it
 _MARK: Final = "\0"  # cannot occur in a TOML document, so it is found again without doubt
 
 # What pydantic calls a wrong type, in the words of the person who typed the file.
@@ -59,13 +61,18 @@ def read_toml(
 def parse_toml(text: str, where: str) -> dict[str, object]:
     """The values of a TOML document of at most 1 MiB; a syntax error is a UsageError with its line."""
     if len(text) > MAX_BYTES:
-        raise UsageError(f"{len(text)} characters, more than {MAX_BYTES}", where=where)
+        raise UsageError(
+            f"{len(text)} characters, more than {MAX_BYTES}", where=where, hint=f"correct {where}"
+        )
     try:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as broken:
         raise UsageError(f"not TOML: {broken}", where=where, hint=f"correct {where}") from None
+    except ValueError:  # Python reads no whole number of more than some thousand digits
+        why = "not TOML that this program reads: a number has too many digits"
+        raise UsageError(why, where=where, hint=f"correct {where}") from None
     except RecursionError:
-        raise UsageError("nested too deeply", where=where) from None
+        raise UsageError("nested too deeply", where=where, hint=f"correct {where}") from None
 
 
 def error_at(text: str, where: str, path: Sequence[str | int], what: str, *, hint: str = "") -> UsageError:
@@ -134,13 +141,14 @@ def _has(document: object, keys: Sequence[str]) -> bool:
 
 def _first(text: str, where: str, model: type[BaseModel], problems: Sequence[ErrorDetails]) -> UsageError:
     """The first problem in the file; the others are counted, so that nobody thinks it was the only one."""
-    placed = sorted(problems, key=lambda problem: line_of(text, problem["loc"]) or 0)
-    first = placed[0]
+    # Each line costs a pass over the text: in a file that is wrong all over, some stand for the rest.
+    looked_at = problems[: max(1, min(_PLACED, _PLACED_CHARACTERS // (len(text) + 1)))]
+    first = min(looked_at, key=lambda problem: line_of(text, problem["loc"]) or 0)
     what = _sentence(first)
     if first["type"] == "extra_forbidden":
         what += f"; expected one of {', '.join(_known_keys(model, first['loc'][:-1]))}"
-    if len(placed) > 1:
-        what += f" (and {len(placed) - 1} more)"
+    if len(problems) > 1:
+        what += f" (and {len(problems) - 1} more)"
     return error_at(text, where, first["loc"], what)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Annotated, Final, Literal, TypeVar
 
@@ -63,6 +64,14 @@ def _checked(parse: Callable[[str], object]) -> AfterValidator:
     return AfterValidator(check)
 
 
+def _in_utc(moment: datetime) -> datetime:
+    try:
+        return moment.astimezone(UTC)
+    except OverflowError:
+        raise ValueError("in UTC it lies outside of the years 1 to 9999") from None
+
+
+Moment = Annotated[AwareDatetime, AfterValidator(_in_utc)]
 DigestText = Annotated[str, StringConstraints(pattern=r"^sha256:[0-9a-f]{64}$")]
 Duration = Annotated[str, _checked(parse_duration)]
 Reason = Annotated[str, StringConstraints(min_length=3, max_length=500, strip_whitespace=True)]
@@ -115,7 +124,7 @@ class TrustToml(_Strict):
     launcher_ids: Identifiers = []
     rebuilder_ids: Identifiers = []
     predicate_types: Annotated[list[str], Field(max_length=20)] | None = None
-    not_after: AwareDatetime | None = None
+    not_after: Moment | None = None
 
     @model_validator(mode="after")
     def _whole(self) -> TrustToml:
@@ -148,7 +157,7 @@ class PolicyToml(_Strict):
 
     schema_: Literal[1] = Field(alias="schema")
     serial: Annotated[int, Field(ge=1, le=2**53)]
-    valid_until: AwareDatetime
+    valid_until: Moment
     mode: Literal["required", "development"]
     accept: Annotated[list[AcceptToml], Field(max_length=100)] = []
     max_age: Duration | None = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import time
 import tomllib
 from pathlib import Path
 
@@ -240,3 +241,30 @@ LINES = BUILDER_TOML.splitlines(keepends=True)
 def test_any_line_replaced_is_a_config_or_a_clean_error(n: int, line: str) -> None:
     with contextlib.suppress(UsageError):  # anything else fails the test
         parse_config("".join((*LINES[:n], line + "\n", *LINES[n + 1 :])), where="builder.toml")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        BUILDER_TOML.replace("schema = 1", "schema = " + "1" * 5000),
+        *("x = " + "[" * depth + "]" * depth for depth in (90, 200, 300, 450, 900, 5000)),
+        *(".".join("a" * depth) + " = 1\n" for depth in (90, 110, 5000)),
+        "[" + ".".join("a" * 5000) + "]\nx = 1\n",
+        BUILDER_TOML + "\0",
+        "x = 1979-05-27T07:32:00+23:59\n",
+    ],
+    ids=lambda text: f"{text[:14]!r}, {len(text)} characters",
+)
+def test_whatever_the_parser_trips_over_is_a_clean_error(text: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        parse_config(text, where="x/builder.toml")
+    assert "x/builder.toml" in refused.value.where
+    assert refused.value.hint
+
+
+@pytest.mark.parametrize("lines", [3000, 60000], ids=str)
+def test_a_file_that_is_wrong_all_over_is_refused_within_seconds(lines: int) -> None:
+    began = time.monotonic()
+    with pytest.raises(UsageError, match=rf"\(and {lines - 1} more\)"):
+        parse_config("".join(f"k{n} = 1\n" for n in range(lines)) + BUILDER_TOML, where="x/builder.toml")
+    assert time.monotonic() - began < 30
