@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 
@@ -12,14 +13,17 @@ from builder.image_check import check_image
 from builder.locking import Project, open_project, read_bounded, read_lock_file
 from builder.scanning import scan_built
 from builder.state import State
+from builder.store import ContentStore
 from builder.workshop import template_text
 from images.digests import Digest
-from images.errors import UsageError, VerifyFailed
+from images.errors import StateError, UsageError, VerifyFailed
 from images.key import content_key
 from images.lock import Lock
 from images.lockfile import MAX_LOCK_BYTES, parse_lock
 from images.oci import OciImage, Platform
-from images.render import render
+from images.render import BuildContext, render
+from provenance.audit.report import AuditReport
+from provenance.audit.run import audit_image
 from provenance.expectations import Expectation
 from provenance.layout import open_image
 from provenance.ledger import open_ledger
@@ -78,8 +82,13 @@ class Verification:
     now: Callable[[], datetime]
 
 
-def verify_image(chosen: Chosen, what: Verification, *, rescan: bool) -> VerificationReport:
-    """All checks. ``rescan`` scans the local bytes again in a child."""
+def verify_image(
+    chosen: Chosen, what: Verification, *, rescan: bool, audit: bool = False
+) -> VerificationReport:
+    """All checks. ``rescan``: scan the local bytes again in a child. ``audit``: compare our layers with the
+    lock's artifacts, as far as the store holds them.
+    """
+    plans = _Plans(what.state.layout)
     return verify(
         VerifyRequest(
             layout=what.state.layout,
@@ -91,7 +100,8 @@ def verify_image(chosen: Chosen, what: Verification, *, rescan: bool) -> Verific
             purpose=what.purpose,
             marks=what.state.marks,
             rescan=_rescan(chosen) if rescan else None,
-            compare_config=_compare_config(what),
+            audit=_audit(what.state, plans) if audit else None,
+            compare_config=_compare_config(plans),
         )
     )
 
@@ -109,11 +119,52 @@ def _rescan(chosen: Chosen) -> Callable[[OciImage], ScanReport]:
     return scan
 
 
-def _compare_config(what: Verification) -> Callable[[OciImage, Lock], None]:
-    """Render the plan of the image's own lock again, and hold the image's configuration against it."""
+@dataclass(slots=True)
+class _Plans:
+    """The base and the plan of an image's own lock: its generators run again, once for all checks."""
+
+    layout: Path
+    _made: dict[Digest, tuple[OciImage, BuildContext]] = field(default_factory=dict)
+
+    def of(self, image: OciImage, lock: Lock) -> tuple[OciImage, BuildContext]:
+        """UsageError when this program is not the one that the lock was made with."""
+        key = content_key(lock, image.platform)
+        if key not in self._made:
+            base = open_image(self.layout, lock.base.image(image.platform).manifest, image.platform)
+            self._made[key] = base, render(lock, image.platform, template_text(), read_base(base))
+        return self._made[key]
+
+
+def _compare_config(plans: _Plans) -> Callable[[OciImage, Lock], None]:
+    """Hold the image's configuration against its lock's plan."""
 
     def compare(image: OciImage, lock: Lock) -> None:
-        base = open_image(what.state.layout, lock.base.image(image.platform).manifest, image.platform)
-        check_image(image, base, render(lock, image.platform, template_text(), read_base(base)))
+        base, context = plans.of(image, lock)
+        check_image(image, base, context)
 
     return compare
+
+
+def _audit(state: State, plans: _Plans) -> Callable[[OciImage, Lock], AuditReport]:
+    """Audit from the store alone: nothing is fetched, so a missing artifact is a StateError."""
+    store = ContentStore(state.store)
+
+    def audit(image: OciImage, lock: Lock) -> AuditReport:
+        _, context = plans.of(image, lock)
+        wanted = [item.artifact for plan in context.plans for item in plan.unique()]
+        missing = [artifact.id for artifact in wanted if not store.holds(artifact.integrity)]
+        if missing:
+            raise StateError(
+                f"{len(missing)} of {len(wanted)} artifacts are not in the store ({missing[0]})",
+                hint="builder lock",
+                reason="not-in-store",
+            )
+        return audit_image(
+            image,
+            lock.base.image(image.platform),
+            context,
+            lambda artifact: store.open(artifact.integrity, artifact.id),
+            workers=os.cpu_count() or 1,
+        )
+
+    return audit

@@ -230,10 +230,12 @@ def summary_passed(
 ) -> tuple[Accepted | None, Check]:
     """Check 19: a verifier said PASSED of this name and digest, and saw one of each group in ``relied``.
 
-    A trusted FAILED fails the check whatever else is attached. One about another name does not count.
+    A trusted FAILED fails the check whatever else is attached. One about another name does not count. Of
+    several, one that binds a layer audit is taken.
     """
     wanted = resource_uri(image_name, image.digest)
     unmet = ["no trusted verification summary"]
+    met: list[Accepted] = []
     found = evidence.of_type(VSA_TYPE)
     for one in found:
         if cast(VsaPredicate, one.predicate).verification_result != "PASSED":
@@ -248,6 +250,10 @@ def summary_passed(
         elif not any(_LEVEL.fullmatch(level) for level in summary.verified_levels):
             unmet.append("the summary verifies no build level")
         else:
-            said = f"PASSED by {summary.verifier.id} on {summary.time_verified}"
-            return one, passed(CheckId.SUMMARY, said)
+            met.append(one)
+    if met:
+        chosen = max(met, key=lambda one: cast(VsaPredicate, one.predicate).audit is not None)
+        summary = cast(VsaPredicate, chosen.predicate)
+        said = f"PASSED by {summary.verifier.id} on {summary.time_verified}"
+        return chosen, passed(CheckId.SUMMARY, said)
     return None, not_performed(CheckId.SUMMARY, unmet[-1])

@@ -53,5 +53,6 @@ def attest(
         policy=policy.digest,
         inputs=report.inputs,
         at=now,
+        audit=report.audit if report.audit is not None and report.audit.ok else None,
     )
     return Attestation(sign(vsa_statement(decision), signer), decision.passed)

@@ -23,6 +23,8 @@ VSA_TYPE: Final = "https://slsa.dev/verification_summary/v1"
 PREDICATE_TYPES: Final = frozenset({PROVENANCE_TYPE, SCAN_TYPE, DETECTION_TYPE, VSA_TYPE, LAUNCH_TYPE})
 SLSA_LEVEL: Final = "SLSA_BUILD_LEVEL_1"  # an own host promises no more
 SLSA_VERSION: Final = "1.2"
+# SLSA lets a vendor extend a predicate by fields that begin with its name; others ignore them.
+AUDIT_FIELD: Final = "agentimagebuilder_audit"
 
 
 def parse_time(text: str) -> datetime:
@@ -192,8 +194,18 @@ class InputAttestation(_Open):
     digest: DigestSet
 
 
+class AuditSummary(_Open):
+    """The layer audit that a verifier made: under which rules and content key, and its report's digest."""
+
+    rules: Annotated[int, Field(ge=1)]
+    key: DigestText
+    report: DigestSet
+    entries: Count
+    bytes: Count
+
+
 class VsaPredicate(_Open):
-    """``https://slsa.dev/verification_summary/v1``."""
+    """``https://slsa.dev/verification_summary/v1``; ``audit`` is our one extension of it."""
 
     verifier: VerifierIdentity
     time_verified: Time
@@ -202,6 +214,7 @@ class VsaPredicate(_Open):
     input_attestations: tuple[InputAttestation, ...] = Field(min_length=1, max_length=256)
     verification_result: Literal["PASSED", "FAILED"]
     verified_levels: tuple[Text, ...] = Field(max_length=64)
+    audit: AuditSummary | None = Field(default=None, alias=AUDIT_FIELD)
 
 
 Predicate = TypeVar("Predicate", bound=BaseModel)

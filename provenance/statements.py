@@ -11,7 +11,9 @@ from images.digests import Digest, canonical_json
 from images.errors import VerifyFailed
 from images.oci import OciImage
 from images.strictjson import read_object
+from provenance.audit.report import AUDIT_RULES
 from provenance.predicates import (
+    AUDIT_FIELD,
     BUILD_TYPE,
     DETECTION_TYPE,
     LAUNCH_TYPE,
@@ -27,6 +29,7 @@ from provenance.predicates import (
 if TYPE_CHECKING:
     from images.lock import LockSummary
     from images.strictjson import JsonValue
+    from provenance.audit.report import AuditReport
     from provenance.scan.accept import CleanImage
 
 STATEMENT_TYPE: Final = "https://in-toto.io/Statement/v1"  # all minor versions; v1.1 as a type does not exist
@@ -139,7 +142,10 @@ class BuildFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """A verifier's decision about one image, for a VSA. ``inputs``: digests of the statements looked at."""
+    """A verifier's decision about one image, for a VSA. ``inputs``: digests of the statements looked at.
+
+    ``audit``: the layer audit that it made and that passed, if it made one.
+    """
 
     image: Digest
     image_name: str
@@ -149,6 +155,7 @@ class Decision:
     policy: Digest
     inputs: tuple[Digest, ...]
     at: datetime
+    audit: AuditReport | None = None
 
 
 def provenance_statement(detected: DetectedImage, lock: LockSummary, facts: BuildFacts) -> Statement:
@@ -257,10 +264,12 @@ def scan_statement(clean: CleanImage, facts: BuildFacts) -> Statement:
 def vsa_statement(decision: Decision) -> Statement:
     """A verification summary. A FAILED one is a note for people: ``referrers.add_referrer`` refuses it."""
     levels: list[JsonValue] = [SLSA_LEVEL if decision.passed else "FAILED"]
+    audit: dict[str, JsonValue] = {} if decision.audit is None else {AUDIT_FIELD: _audit(decision.audit)}
     return _make(
         decision.image,
         VSA_TYPE,
-        {
+        audit
+        | {
             "verifier": {
                 "id": decision.verifier_id,
                 "version": {"agent-image-builder": decision.verifier_version},
@@ -274,6 +283,16 @@ def vsa_statement(decision: Decision) -> Statement:
             "slsaVersion": SLSA_VERSION,
         },
     )
+
+
+def _audit(report: AuditReport) -> JsonValue:
+    return {
+        "rules": AUDIT_RULES,
+        "key": str(report.key),
+        "report": {"sha256": report.digest.hex},
+        "entries": report.entries,
+        "bytes": report.bytes,
+    }
 
 
 def launch_statement(image: Digest, record: dict[str, JsonValue]) -> Statement:
