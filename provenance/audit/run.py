@@ -96,5 +96,5 @@ def _report(
         scripts=tuple(placed for one in found for placed in one.scripts),
         differences=listed[:MAX_LISTED],
         difference_count=len(differences) + sum(one.difference_count for one in found),
-        unaudited=(f"the {len(base.layers)} layers of base {base.manifest}: taken whole, by digest",),
+        unaudited=(f"base {base.manifest}, layers: {len(base.layers)}: taken whole, by digest",),
     )

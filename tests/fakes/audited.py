@@ -51,7 +51,7 @@ Change = Callable[[Layers], None]
 
 
 def header(
-    kind: bytes, name: bytes, size: int, made: Made, link: bytes = b"", device: bytes = b"0000000"
+    kind: bytes, name: bytes, size: int, made: Made, *, link: bytes = b"", device: bytes = b"0000000"
 ) -> bytes:
     """A ustar header as Go's archive/tar writes it."""
     fields = (
@@ -96,10 +96,9 @@ def entry_bytes(made: Made) -> bytes:
         data = b"".join(record(key, value) for key, value in sorted(records.items()))
         folder, file = posixpath.split(name)
         extended = ascii_only(posixpath.normpath(posixpath.join(folder, "PaxHeaders.0", file)))
-        before = header(b"x", extended[:100].rstrip(b"/"), len(data), Made("", mode=0), device=b"") + padded(
-            data
-        )
-    own = header(made.kind, ascii_only(name), len(made.content), made, ascii_only(made.link))
+        extended = extended[:100].rstrip(b"/")
+        before = header(b"x", extended, len(data), Made("", mode=0), device=b"") + padded(data)
+    own = header(made.kind, ascii_only(name), len(made.content), made, link=ascii_only(made.link))
     return before + own + padded(made.content)
 
 

@@ -76,8 +76,8 @@ def test_verify_numbers_its_checks_and_counts_none_that_was_not_made(spine: Spin
     assert found["verified"] is True
     assert [check["number"] for check in found["checks"]] == list(range(1, 21))
     states = {check["id"]: check["status"] for check in found["checks"]}
-    assert states["audit"] == "not performed"
-    assert states["content"] == states["scan"] == states["signature"] == "passed"
+    assert states["rebuilds"] == "not performed"
+    assert states["audit"] == states["content"] == states["scan"] == states["signature"] == "passed"
 
 
 def test_the_exit_code_of_run_is_the_commands_own(spine: Spine) -> None:

@@ -162,7 +162,8 @@ def test_any_bytes_are_read_or_refused(raw: bytes) -> None:
         read(raw)
     except VerifyFailed:
         return
-    assert tarfile.open(fileobj=io.BytesIO(raw)).getmembers() == []
+    with tarfile.open(fileobj=io.BytesIO(raw)) as archive:
+        assert archive.getmembers() == []
 
 
 def test_the_name_in_an_extended_header_is_the_writers() -> None:
