@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import stat
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -120,12 +122,15 @@ def _previous(workshop: Workshop, project: Project) -> Lock | None:
 
 
 def read_bounded(path: Path, limit: int, *, hint: str) -> bytes:
-    """A whole file of at most ``limit`` bytes. UsageError naming it when it cannot be read."""
+    """A whole regular file of at most ``limit`` bytes. UsageError naming it when it cannot be read."""
     try:
-        with path.open("rb") as file:
+        # Not blocking: a pipe in its place is refused, and not waited for.
+        with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                raise UsageError("not a regular file", where=str(path), hint=hint)
             raw = file.read(limit + 1)
     except OSError as broken:
         raise UsageError(f"cannot be read: {broken.strerror}", where=str(path), hint=hint) from None
     if len(raw) > limit:
-        raise UsageError(f"more than {limit} bytes", where=str(path))
+        raise UsageError(f"more than {limit} bytes", where=str(path), hint=hint)
     return raw

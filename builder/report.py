@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import sys
 import time
 from collections.abc import Iterator
@@ -21,6 +23,21 @@ class ProgressStyle(StrEnum):
     AUTO = "auto"
     PLAIN = "plain"
     JSON = "json"
+
+
+def visible(text: str, plain: str = "\n\t") -> str:
+    """Text from files, images and packages without terminal codes: what does not print is spelled out."""
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() or char in plain else ascii(char)[1:-1] for char in text)
+
+
+def mute(stream: TextIO) -> None:
+    """Let what is buffered, and all that follows, go nowhere: else the interpreter's end fails on it."""
+    with contextlib.suppress(OSError, ValueError):
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, stream.fileno())
+        os.close(null)
 
 
 @dataclass(slots=True)
@@ -58,7 +75,7 @@ class Reporter:
         self._line("error", str(broken), paint="31")
         if broken.hint:
             if self.style is not ProgressStyle.JSON:
-                print(file=self.stream)
+                self.put("\n")
             self._line("hint", broken.hint, paint="36")
 
     @contextmanager
@@ -77,12 +94,20 @@ class Reporter:
         text = redact(text)
         if self.style is ProgressStyle.JSON:
             elapsed = round(time.monotonic() - self._started, 3)
-            print(json.dumps({"kind": kind, "text": text, "elapsed": elapsed}), file=self.stream, flush=True)
+            self.put(json.dumps({"kind": kind, "text": text, "elapsed": elapsed}) + "\n")
             return
         label = "" if kind in ("say", "detail") else f"{kind}: "
         if label and self.color:
             label = f"\x1b[{paint}m{label}\x1b[0m"
-        print(f"{label}{text}", file=self.stream, flush=True)
+        self.put(f"{label}{visible(text)}\n")
+
+    def put(self, text: str) -> None:
+        """Write as it is. A reader who went away, or a full disk, does not end what is being reported."""
+        try:
+            self.stream.write(text)
+            self.stream.flush()
+        except OSError:
+            mute(self.stream)
 
 
 @dataclass(slots=True)
@@ -104,8 +129,7 @@ class Progress:
             if now - self._last >= 0.1:
                 self._last = now
                 self._shown = True
-                reporter.stream.write(f"\r\x1b[K  {redact(text)[:100]}")
-                reporter.stream.flush()
+                reporter.put(f"\r\x1b[K  {visible(redact(text), '')[:100]}")
         elif reporter.verbose or now - self._last >= 10.0:
             self._last = now
             reporter.say(f"  {text[:300]}")
@@ -113,6 +137,5 @@ class Progress:
     def clear(self) -> None:
         """Take the live line away."""
         if self._shown:
-            self.reporter.stream.write("\r\x1b[K")
-            self.reporter.stream.flush()
+            self.reporter.put("\r\x1b[K")
             self._shown = False

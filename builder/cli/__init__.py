@@ -12,11 +12,12 @@ from pathlib import Path
 from types import FrameType
 
 from builder.cli.arguments import parse_arguments
-from builder.cli.invocation import Invocation, RunExit, make_invocation
+from builder.cli.invocation import Invocation, Result, RunExit, make_invocation
+from builder.cli.streams import open_standard_streams
 from builder.cli.verbs import perform
-from builder.report import ProgressStyle
+from builder.report import ProgressStyle, Reporter, mute
 from images.credentials import redact
-from images.errors import BuilderError, ExitCode, HostError, Interrupted, PinError, Terminated
+from images.errors import BuilderError, ExitCode, HostError, Interrupted, PinError, StateError, Terminated
 
 # What to do next, where nothing nearer to the fault said so: every failure ends with a way on.
 WAYS_ON = {
@@ -40,12 +41,18 @@ RESULT_SCHEMA = "https://agent-image-builder.example/result/v1"
 
 def main() -> None:
     """Entry point of ``builder``: the one place that ends the process."""
+    open_standard_streams()
     sys.exit(main_inner(sys.argv[1:], dict(os.environ)))
 
 
 def main_inner(argv: list[str], environment: dict[str, str]) -> int:
     """Run one command; returns the exit code. Tests call this."""
-    invocation = make_invocation(parse_arguments(argv), environment)
+    options = parse_arguments(argv)
+    try:
+        invocation = make_invocation(options, environment)
+    except BuilderError as broken:  # before there is an invocation, there is nothing to ask how to say it
+        Reporter().error(broken)
+        return ExitCode.RUN_FAILED if options.command == "run" and not options.dry_run else broken.code
     _scrub_environment(environment)
     signal.signal(signal.SIGTERM, _terminated)
     try:
@@ -62,16 +69,25 @@ def main_inner(argv: list[str], environment: dict[str, str]) -> int:
         return _failed(invocation, kind(f"{kind.default_reason}; nothing was left half-done"))
     except BuilderError as broken:
         return _failed(invocation, broken)
-    except BrokenPipeError:
-        # The reader of our standard output went away; nothing more can be said to it.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return ExitCode.DONE
     except Exception as bug:  # noqa: BLE001  (a bug: a redacted report instead of a traceback)
         return _bug(invocation, bug)
-    if invocation.json_output and result.document is not None:
-        _print_json({"schema": RESULT_SCHEMA, "command": invocation.command, "ok": True, **result.document})
-    elif result.line:
-        print(result.line, flush=True)
+    return _deliver(invocation, result)
+
+
+def _deliver(invocation: Invocation, result: Result) -> int:
+    """The result on standard output. Whoever closed it does not want it; a disk that is full is a failure."""
+    try:
+        if invocation.json_output and result.document is not None:
+            found = {"schema": RESULT_SCHEMA, "command": invocation.command, "ok": True, **result.document}
+            _print_json(found)
+        elif result.line:
+            print(result.line, flush=True)
+    except BrokenPipeError:
+        mute(sys.stdout)
+    except OSError as broken:
+        mute(sys.stdout)
+        why = f"the result cannot be written: {broken.strerror}"
+        return _failed(invocation, StateError(why, where="standard output", hint="df -h, and type it again"))
     return result.code
 
 
@@ -88,7 +104,10 @@ def _failed(invocation: Invocation, broken: BuilderError) -> int:
         }
         if isinstance(broken, PinError) and broken.pin:
             error["pin"] = broken.pin
-        _print_json({"schema": RESULT_SCHEMA, "command": invocation.command, "ok": False, "error": error})
+        try:
+            _print_json({"schema": RESULT_SCHEMA, "command": invocation.command, "ok": False, "error": error})
+        except OSError:  # the exit code and standard error say it too
+            mute(sys.stdout)
     invocation.reporter.error(broken)
     if invocation.owns_exit_code and invocation.reporter.style is not ProgressStyle.JSON:
         invocation.reporter.note(

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from builder.report import ProgressStyle, Reporter
-from images.errors import ExitCode
+from images.errors import ExitCode, UsageError
 
 APPLICATION = "agent-image-builder"
 
@@ -58,7 +58,8 @@ class Invocation:
 
 def make_invocation(options: argparse.Namespace, environment: Mapping[str, str]) -> Invocation:
     """Resolve the places of the XDG base directory specification, ``--state`` and ``--config-dir``."""
-    home = Path(environment.get("HOME") or "/")
+    working_dir = _working_dir()
+    home = _xdg(environment, "HOME", Path("/"))
     state = options.state or _xdg(environment, "XDG_STATE_HOME", home / ".local/state") / APPLICATION
     config = options.config_dir or _xdg(environment, "XDG_CONFIG_HOME", home / ".config") / APPLICATION
     style = ProgressStyle(options.progress)
@@ -77,9 +78,17 @@ def make_invocation(options: argparse.Namespace, environment: Mapping[str, str])
         reporter=reporter,
         state_root=_absolute(state),
         config_dir=_absolute(config),
-        working_dir=Path.cwd(),
+        working_dir=working_dir,
         json_output=options.json,
     )
+
+
+def _working_dir() -> Path:
+    try:
+        return Path.cwd()
+    except OSError as broken:
+        why = f"the working directory cannot be used: {broken.strerror}"
+        raise UsageError(why, hint="cd to a directory that exists") from None
 
 
 def _absolute(path: Path) -> Path:
@@ -88,6 +97,6 @@ def _absolute(path: Path) -> Path:
 
 
 def _xdg(environment: Mapping[str, str], name: str, otherwise: Path) -> Path:
-    """The specification says that a relative path in these variables is to be ignored."""
+    """The specification says that a relative path in these variables is to be ignored; so is such a HOME."""
     value = environment.get(name, "")
     return Path(value) if value.startswith("/") else otherwise

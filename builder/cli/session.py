@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 from pathlib import Path
 
 from builder.cli.invocation import Invocation
@@ -81,19 +82,35 @@ def passphrase_of(invocation: Invocation) -> Secret | None:
     file: Path | None = invocation.options.passphrase_file
     if number is not None and file is not None:
         raise KeyUnusable("give --passphrase-fd or --passphrase-file, not both")
-    if number is None and file is None:
-        return None
+    if number is not None:
+        return _passphrase(number, f"descriptor {number}")
+    return _passphrase_in(file) if file is not None else None
+
+
+def _passphrase_in(file: Path) -> Secret:
+    hint = f"chmod 600 {file}"
     try:
-        if file is not None:
-            if file.stat().st_mode & 0o077:
-                raise KeyUnusable("others can read the passphrase", where=str(file), hint=f"chmod 600 {file}")
-            number = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
-        raw = os.read(number if number is not None else -1, MAX_PASSPHRASE_BYTES)
+        # Not blocking: a pipe in its place is refused, and not waited for.
+        handle = os.open(file, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except OSError as broken:
-        raise KeyUnusable(f"the passphrase cannot be read: {broken.strerror}") from None
+        raise KeyUnusable(f"the passphrase cannot be read: {broken.strerror}", where=str(file)) from None
+    try:
+        found = os.fstat(handle).st_mode
+        if not stat.S_ISREG(found):
+            raise KeyUnusable("the passphrase is not in a regular file", where=str(file), hint=hint)
+        if found & 0o077:
+            raise KeyUnusable("others can read the passphrase", where=str(file), hint=hint)
+        return _passphrase(handle, str(file))
     finally:
-        if file is not None and number is not None:
-            os.close(number)
+        os.close(handle)
+
+
+def _passphrase(number: int, where: str) -> Secret:
+    try:
+        raw = os.read(number, MAX_PASSPHRASE_BYTES)
+    except (OSError, OverflowError) as broken:
+        why = getattr(broken, "strerror", None) or "no such descriptor"
+        raise KeyUnusable(f"the passphrase cannot be read: {why}", where=where) from None
     return Secret(raw.removesuffix(b"\n"))
 
 

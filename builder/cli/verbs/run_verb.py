@@ -90,8 +90,17 @@ def _launcher(invocation: Invocation, policy: Policy) -> Launcher:
 
 def _writer(stream: BinaryIO) -> Callable[[bytes], None]:
     def write(chunk: bytes) -> None:
-        stream.write(chunk)
-        stream.flush()
+        try:
+            stream.write(chunk)
+            stream.flush()
+        except OSError as broken:
+            # What the command says cannot be lost in silence: the launch ends, and the exit code is ours.
+            raise HostError(
+                f"the command's output cannot be written: {broken.strerror}",
+                where=f"descriptor {stream.fileno()}",
+                hint="give it a reader that stays, or a file on a disk with room",
+                reason="output",
+            ) from None
 
     return write
 

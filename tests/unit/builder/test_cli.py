@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
-from collections.abc import Iterator
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import jsonschema
@@ -32,6 +35,8 @@ from images.errors import (
     UsageError,
     VerifyFailed,
 )
+from images.lockfile import lock_bytes
+from tests.fakes.locks import make_lock
 
 ROOT = Path(__file__).resolve().parents[3]
 SCHEMA = json.loads((ROOT / "docs/reference/schemas/result.schema.json").read_text())
@@ -163,3 +168,101 @@ def test_every_verb_teaches(verb: str, capsys: pytest.CaptureFixture[str], tmp_p
         main_inner([verb, "--help"], environment(tmp_path))
     assert ended.value.code == 0
     assert f"usage: builder {verb}" in capsys.readouterr().out
+
+
+BUILDER = (sys.executable, "-c", "from builder.cli import main; main()")
+
+
+def shell(tmp_path: Path, script: str) -> subprocess.CompletedProcess[str]:
+    """A script in which ``builder`` is this program, as a process of its own."""
+    text = f'builder() {{ {shlex.join(BUILDER)} "$@"; }}\n{script}'
+    return subprocess.run(
+        ["bash", "-c", text],
+        cwd=tmp_path,
+        env=environment(tmp_path, PYTHONPATH=str(ROOT)),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize(
+    ("redirection", "code"),
+    [
+        ("<&-", 0),
+        (">&-", 0),
+        ("2>&-", 0),
+        ("<&- >&- 2>&-", 0),
+        ("2>/dev/full", 0),
+        (">/dev/full", int(ExitCode.STATE)),
+        (">/dev/full 2>/dev/full", int(ExitCode.STATE)),
+        ("2>&1 | true", 0),
+        ("| true", 0),
+        ("2> >(true)", 0),
+    ],
+)
+def test_whatever_becomes_of_the_standard_streams_the_exit_code_is_the_answer(
+    redirection: str, code: int, tmp_path: Path
+) -> None:
+    lock = tmp_path / "builder.lock"
+    lock.write_bytes(lock_bytes(make_lock()))
+    ended = shell(tmp_path, f"builder diff --json {lock} {lock} {redirection}; exit ${{PIPESTATUS[0]}}")
+    assert (ended.returncode, "Traceback" in ended.stderr, "Exception" in ended.stderr) == (
+        code,
+        False,
+        False,
+    )
+
+
+def test_closed_descriptors_are_not_given_to_files(tmp_path: Path) -> None:
+    ended = shell(
+        tmp_path,
+        f"exec 3>&1; {sys.executable} -c 'from builder.cli.streams import open_standard_streams as o; "
+        'import os; o(); os.write(3, str(os.open("/", os.O_RDONLY)).encode())\' <&- >&- 2>&-',
+    )
+    assert int(ended.stdout) > 3
+
+
+@pytest.mark.parametrize("verb", ["show", "lock --check", "run --dry-run"])
+def test_a_working_directory_that_is_gone(verb: str, tmp_path: Path) -> None:
+    ended = shell(tmp_path, f"mkdir gone && cd gone && rmdir ../gone && builder {verb}")
+    assert ended.returncode == ExitCode.USAGE
+    assert "working directory" in ended.stderr
+    assert "hint: cd " in ended.stderr
+
+
+@pytest.mark.parametrize("home", ["", "relative", "/nonexistent"])
+def test_a_home_that_is_no_absolute_path_makes_nothing_in_the_working_directory(
+    home: str, tmp_path: Path
+) -> None:
+    main_inner(["lock", "--check"], {"HOME": home})
+    assert not any(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("make", [Path.mkdir, os.mkfifo, lambda path: path.symlink_to(path)])
+@pytest.mark.parametrize("argument", ["--config", "--passphrase-file"])
+def test_what_is_no_file_is_refused_and_not_waited_for(
+    make: Callable[[Path], None], argument: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    make(tmp_path / "it")
+    (tmp_path / "it").chmod(0o600) if (tmp_path / "it").exists() else None
+    verb = ["build"] if argument == "--config" else ["init", "--state", str(tmp_path / "state")]
+    assert main_inner([*verb, argument, "it"], environment(tmp_path)) in (ExitCode.USAGE, ExitCode.KEY)
+    printed = capsys.readouterr().err
+    assert "it: " in printed
+    assert "hint: " in printed
+
+
+@pytest.mark.parametrize("number", ["-1", "77", "99999999999999999999"])
+def test_a_passphrase_descriptor_that_is_none(number: str, tmp_path: Path) -> None:
+    assert main_inner(["init", f"--passphrase-fd={number}"], environment(tmp_path)) == ExitCode.KEY
+
+
+@pytest.mark.parametrize("code", ["\x1b[2J", "\r", "\x07", "\x9b31m", "\u202e", "\x00"])
+def test_no_terminal_code_of_a_file_reaches_the_terminal(
+    code: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fail_with(monkeypatch, UsageError(f"a{code}b", where=f"w{code}", hint=f"h{code}"))
+    main_inner(["show"], environment(tmp_path))
+    assert code not in capsys.readouterr().err
