@@ -17,8 +17,10 @@ from typing import Final
 
 from images.errors import StateError
 from provenance.layout_writing import init_layout, replace_file
+from provenance.small_files import read_small
 
 _ID_BYTES: Final = 16
+_MAX_ID_BYTES: Final = 256
 _ID: Final = re.compile(rf"[0-9a-f]{{{2 * _ID_BYTES}}}")
 _FOLDERS: Final = ("store", "staging", "leases", "client", "bootstrap", "probe", "turns")
 
@@ -179,17 +181,32 @@ def _identity(root: Path) -> str:
     path = root / "state-id"
     here = str(root.stat().st_ino)
     with _locked_folder(root):
-        words = path.read_text(errors="replace").split() if path.exists() else []
-        if words and not _ID.fullmatch(words[0]):
-            raise StateError("the identity of this state root is damaged", where=str(path))
+        words = _identity_words(path)
         if words[1:] != [here]:
-            for name in ("journal.sqlite", "journal.sqlite-wal", "journal.sqlite-shm") if words else ():
+            new = secrets.token_hex(_ID_BYTES)
+            whose = f"of-{words[0][:8]}" if words else f"before-{new[:8]}"
+            for name in ("journal.sqlite", "journal.sqlite-wal", "journal.sqlite-shm"):
                 with contextlib.suppress(FileNotFoundError):
                     # What the original launched stays on record; it is not ours to recover.
-                    (root / name).rename(root / f"of-{words[0][:8]}-{name}")
-            words = [secrets.token_hex(_ID_BYTES), here]
+                    (root / name).rename(root / f"{whose}-{name}")
+            words = [new, here]
             replace_file(path, f"{words[0]} {here}\n".encode(), 0o600)
     return words[0]
+
+
+def _identity_words(path: Path) -> list[str]:
+    """The id and the root that it was made for; empty when there is no such file."""
+    hint = f"rm -r {path} (a new id is made; containers that the old one left are to be removed by hand)"
+    try:
+        words = read_small(path, _MAX_ID_BYTES).decode("ascii", "replace").split()
+    except FileNotFoundError:
+        return []
+    except OSError as broken:
+        why = f"the identity of this state root cannot be read: {broken.strerror}"
+        raise StateError(why, where=str(path), hint=hint) from None
+    if not words or not _ID.fullmatch(words[0]):
+        raise StateError("the identity of this state root is damaged", where=str(path), hint=hint)
+    return words
 
 
 @contextmanager

@@ -12,6 +12,7 @@ from images.errors import StateError, UsageError, VerifyFailed
 from images.strictjson import read_object
 from provenance.layout_writing import locked, replace_file
 from provenance.policy import Policy
+from provenance.small_files import read_small
 
 SCHEMA: Final = 1
 _MAX_BYTES: Final = 4096
@@ -38,13 +39,16 @@ def pin_marks(path: Path, policy: Policy) -> Marks:
 def read_marks(path: Path) -> Marks:
     """The marks. Missing or damaged is a StateError: lost marks are refused until somebody pins them."""
     try:
-        data = path.read_bytes()[: _MAX_BYTES + 1]
-    except OSError:
+        data = read_small(path, _MAX_BYTES)
+    except FileNotFoundError:
         raise StateError(
             "the rollback marks are missing, so an old policy could not be told from a new one",
             where=str(path),
             hint="builder policy pin",
         ) from None
+    except OSError as broken:
+        why = f"the rollback marks cannot be read: {broken.strerror}"
+        raise StateError(why, where=str(path), hint="builder policy pin") from None
     with contextlib.suppress(UsageError):
         found = read_object(data, str(path), max_bytes=_MAX_BYTES)
         policy = found.get("policy")

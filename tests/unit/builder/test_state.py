@@ -7,6 +7,7 @@ import os
 import shutil
 import signal
 import time
+from collections.abc import Callable
 from multiprocessing.sharedctypes import Synchronized
 from pathlib import Path
 
@@ -99,11 +100,43 @@ def test_a_root_that_is_moved_stays_itself(root: Path) -> None:
     assert open_state(root.rename(root.with_name("moved"))).id == original.id
 
 
-def test_a_damaged_identity_is_refused(root: Path) -> None:
+def _make_pipe(path: Path) -> None:
+    path.unlink()
+    os.mkfifo(path)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda path: path.write_bytes(b""),
+        lambda path: path.write_bytes(b"x\n"),
+        lambda path: path.write_bytes(b"\xff\0" * 50),
+        lambda path: os.truncate(path, 1 << 40),
+        lambda path: (path.unlink(), path.mkdir()),
+        _make_pipe,
+        lambda path: (path.unlink(), path.symlink_to("/dev/zero")),
+        lambda path: (path.unlink(), path.symlink_to("nowhere")),
+        lambda path: (path.unlink(), path.symlink_to(path)),
+    ],
+)
+def test_a_damaged_identity_is_refused_with_a_way_out(damage: Callable[[Path], object], root: Path) -> None:
     open_state(root)
-    (root / "state-id").write_text("x\n")
-    with pytest.raises(StateError, match="identity"):
+    path = root / "state-id"
+    damage(path)
+    with pytest.raises(StateError, match="identity") as refused:
         open_state(root)
+    assert refused.value.hint.startswith(f"rm -r {path}")
+
+
+def test_a_lost_identity_is_made_anew_and_the_journal_is_put_aside(root: Path) -> None:
+    lost = open_state(root)
+    lost.journal.write_bytes(b"launches under the lost identity")
+    (root / "state-id").unlink()
+    found = open_state(root)
+    assert found.id != lost.id
+    assert not found.journal.exists()
+    aside = root / f"before-{found.id[:8]}-journal.sqlite"
+    assert aside.read_bytes() == b"launches under the lost identity"
 
 
 def test_staging_is_private_and_goes(root: Path) -> None:

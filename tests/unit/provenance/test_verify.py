@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -628,6 +629,18 @@ def test_lost_or_damaged_marks_are_refused_until_pinned(proved: World, data: byt
     assert report.check(CheckId.ROLLBACK).hint == "builder policy pin"
     pin_marks(marks, proved.policy)
     assert proved.admit(marks=marks).ok
+
+
+@pytest.mark.parametrize(
+    "make", [os.mkfifo, lambda path: path.symlink_to("/dev/zero"), lambda path: path.symlink_to(path)]
+)
+def test_what_stands_in_place_of_the_marks_is_neither_followed_nor_waited_for(
+    proved: World, make: Callable[[Path], object]
+) -> None:
+    make(proved.root / "marks.json")
+    refused(proved.admit(marks=proved.root / "marks.json"), CheckId.ROLLBACK)
+    pin_marks(proved.root / "marks.json", proved.policy)
+    assert proved.admit(marks=proved.root / "marks.json").ok
 
 
 # --- 15: detection

@@ -1,0 +1,24 @@
+"""Read a small file of the state: regular, bounded, never through a link and never waiting for a writer."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from pathlib import Path
+
+
+def read_small(path: Path, limit: int) -> bytes:
+    """The bytes of a file of at most ``limit`` bytes. Raises OSError, also for what is not such a file."""
+    flags = os.O_RDONLY
+    for wanted in ("O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC"):
+        flags |= getattr(os, wanted, 0)
+    handle = os.open(path, flags)
+    with os.fdopen(handle, "rb") as file:
+        status = os.fstat(handle)
+        if not stat.S_ISREG(status.st_mode):
+            raise OSError(errno.EINVAL, "not a regular file", str(path))
+        data = file.read(limit + 1)
+    if len(data) > limit:
+        raise OSError(errno.EFBIG, f"more than {limit} bytes", str(path))
+    return data
