@@ -24,7 +24,7 @@ from builder.launching import (
 )
 from builder.verifying import Verification, choose_image
 from images.config import parse_duration
-from images.errors import HostError, UsageError
+from images.errors import HostError, LaunchReason, LaunchRefused, UsageError, VerifyFailed
 from provenance.policy import Policy
 from provenance.policy_model import Role
 from provenance.verify import Purpose
@@ -32,6 +32,16 @@ from provenance.verify import Purpose
 
 def run(invocation: Invocation) -> Result:
     """Admission, then the launch. ``--dry-run`` stops before anything exists, and shows the plan."""
+    try:
+        return _run(invocation)
+    except VerifyFailed as broken:
+        # Wherever it shows, in the layout's own index or while a layer is loaded: this image is not proved.
+        raise LaunchRefused(
+            LaunchReason.NOT_VERIFIED, broken.what, where=broken.where, hint=broken.hint
+        ) from None
+
+
+def _run(invocation: Invocation) -> Result:
     options = invocation.options
     asked = _asked(invocation)
     workshop = open_workshop(invocation)
