@@ -44,7 +44,7 @@ def rebuilt_by_others(
     # By key, however many entries, names and statements it has; and nobody confirms himself.
     keys -= {one.bundle.key for one in matched.provenance}
     who = f" by {', '.join(sorted(keys))}" if keys else ""
-    said = f"{len(keys)} of {wanted} asked for{who}"
+    said = f"{len(keys)} of {wanted} asked for{who}" if wanted else f"{len(keys)}, none asked for{who}"
     if len(keys) < wanted:
         return failed(CheckId.REBUILDS, "; ".join([said, *unmet[:3]]))
     return passed(CheckId.REBUILDS, said)

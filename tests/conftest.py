@@ -1,4 +1,4 @@
-"""Which engines a run asks for: asked for and missing fails; not asked for is not collected, and said so."""
+"""Which engines and sets a run asks for: asked for and missing fails; not asked for is left out, and said."""
 
 from __future__ import annotations
 
@@ -15,6 +15,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default=None,
         help="run the real tests on this engine (repeatable); an engine that is missing is a failure",
     )
+    parser.addoption(
+        "--long", action="store_true", help="run the tests marked long too (minutes each, on the real image)"
+    )
 
 
 def engines_asked(config: pytest.Config) -> tuple[str, ...]:
@@ -24,12 +27,12 @@ def engines_asked(config: pytest.Config) -> tuple[str, ...]:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    if engines_asked(config):
-        return
-    real = [item for item in items if item.get_closest_marker("real")]
-    if real:
-        config.hook.pytest_deselected(items=real)
-        items[:] = [item for item in items if item not in real]
+    left_out = ["real"] if not engines_asked(config) else []
+    left_out += ["long"] if not config.getoption("--long") else []
+    out = [item for item in items if any(item.get_closest_marker(name) for name in left_out)]
+    if out:
+        config.hook.pytest_deselected(items=out)
+        items[:] = [item for item in items if item not in out]
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -42,6 +45,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
     for name in ENGINES:
         if name not in asked:
             terminalreporter.write_line(f"untested: engine {name} (not asked for; use --engine {name})")
+    if not config.getoption("--long"):
+        terminalreporter.write_line("untested: what is marked long (not asked for; use --long)")
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:

@@ -35,7 +35,7 @@ chmod 755 bin/claude.exe
 
 def cli(version: str) -> bytes:
     """A CLI that only knows its version."""
-    return f"#!/bin/sh\necho {version}\n".encode()
+    return f"#!/bin/sh\necho '{version}'\n".encode()
 
 
 def packages() -> dict[str, dict[str, File]]:
