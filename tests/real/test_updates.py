@@ -21,7 +21,6 @@ from tests.real.registry import Registry, serving
 from tests.real.spine import ROOT, Spine, refused
 
 pytestmark = pytest.mark.real
-__all__ = ["spine"]
 
 OLD = "0.73.0"  # of Pi: still there, and not the newest
 
