@@ -72,9 +72,7 @@ class ContentStore:
         try:
             file = self.path_of(integrity).open("rb")
         except OSError:
-            raise StateError(
-                f"not in the store: {what}", where=str(integrity), hint="builder lock"
-            ) from None
+            raise StateError(f"not in the store: {what}", where=str(integrity), hint="builder lock") from None
         with file:
             if _hash(file, integrity.algorithm) != integrity.hex:
                 raise StateError(
