@@ -110,9 +110,10 @@ def _instance(staged: StagedBuild, container: BuildContainer) -> Iterator[None]:
     client = DockerClient(config=staged.client, client_call=["env", "-i", *environment, *limits, _CLIENT])
     try:
         client.buildx.create(container.endpoint, name=_INSTANCE, driver="remote")
-    except DockerException as broken:
+    except (DockerException, ValueError) as broken:  # ValueError: the library could not read what buildx said
+        ended = f"ended with {broken.return_code}" if isinstance(broken, DockerException) else "made no sense"
         raise HostError(
-            f"the build container cannot be reached (buildx ended with {broken.return_code})",
+            f"the build container cannot be reached (buildx {ended})",
             where=container.endpoint.partition("://")[0],
             hint="builder doctor",
         ) from None
