@@ -40,7 +40,7 @@ def open_project(config_path: Path) -> Project:
     try:
         text = raw.decode()
     except UnicodeDecodeError:
-        raise UsageError("not UTF-8", where=str(config_path)) from None
+        raise UsageError("not UTF-8", where=str(config_path), hint=f"correct {config_path}") from None
     return Project(config_path, parse_config(text, where=str(config_path)))
 
 

@@ -129,7 +129,7 @@ def load_settings(path: Path) -> Settings:
     try:
         text = raw.decode()
     except UnicodeDecodeError:
-        raise UsageError("not UTF-8", where=str(path)) from None
+        raise UsageError("not UTF-8", where=str(path), hint=f"correct {path}") from None
     return parse_settings(text, where=str(path))
 
 
@@ -163,7 +163,7 @@ def _read_guarded(path: Path, limit: int, *, private: bool) -> bytes | None:
     try:
         status = os.fstat(handle)
         if not stat.S_ISREG(status.st_mode):
-            raise UsageError("not a regular file", where=str(path))
+            raise UsageError("not a regular file", where=str(path), hint=f"put a file at {path}")
         if status.st_uid not in (0, os.geteuid()) or status.st_mode & 0o022:
             raise UsageError("others can change this file", where=str(path), hint=f"chmod go-w {path}")
         if private and status.st_mode & 0o044:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from images.errors import StateError
+from images.errors import StateError, VerifyFailed
 from provenance.layout_writing import init_layout, replace_file
 from provenance.small_files import read_small
 
@@ -129,7 +129,14 @@ def open_state(root: Path) -> State:
             _check_owned(root / name)
         (root / "layout").mkdir(mode=0o700, exist_ok=True)
         state_id = _identity(root)
-    init_layout(root / "layout")
+    try:
+        init_layout(root / "layout")
+    except VerifyFailed as broken:
+        raise StateError(
+            f"the layout of this state is damaged: {broken.what}",
+            where=broken.where,
+            hint=f"restore it, or move {root / 'layout'} away, then: builder bootstrap; builder build",
+        ) from None
     return State(root, state_id)
 
 
@@ -146,7 +153,7 @@ def _check_parents(root: Path) -> None:
             raise StateError(
                 "a symbolic link in the path of the state root",
                 where=str(path),
-                hint=f"name the real directory: --state {root.resolve()}",
+                hint=f"name the real directory: --state {os.path.realpath(root)}",
             )
         if not stat.S_ISDIR(status.st_mode):
             raise StateError("not a directory", where=str(path))

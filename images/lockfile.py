@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from images.digests import Digest
 from images.errors import BuilderError, UsageError
 from images.lock import SCHEMA, AgentLock, Artifact, BaseImage, BaseLock, Lock, Tree
-from images.lock_reader import read_lock
+from images.lock_reader import HINT, read_lock
 from images.strictjson import read_object
 
 if TYPE_CHECKING:
@@ -37,12 +37,17 @@ def parse_lock(raw: bytes, *, where: str = LOCK_NAME, error: type[BuilderError] 
     Holds: closed keys and bounded values; the roots are those named at the top; every artifact is reached
     and used; the bytes are the canonical form. ``error`` is raised, naming file and place.
     """
-    lock = read_lock(read_object(raw, where, max_bytes=MAX_LOCK_BYTES, error=error), where, error)
+    try:
+        document = read_object(raw, where, max_bytes=MAX_LOCK_BYTES, error=error)
+    except error as broken:
+        broken.hint = HINT
+        raise
+    lock = read_lock(document, where, error)
     if lock_bytes(lock) != raw:
         raise error(
             "not in the canonical form, so it was edited by hand",
             where=where,
-            hint="restore it from version control, or run: builder lock",
+            hint=HINT,
         )
     return lock
 

@@ -276,7 +276,8 @@ def _open_regular(path: Path) -> io.BufferedReader:
             "not here: the layout lacks it", where=str(path), hint="builder build", reason="not-found"
         ) from None
     except (OSError, ValueError) as broken:
-        raise VerifyFailed(f"cannot be read: {broken}", where=str(path)) from None
+        why = getattr(broken, "strerror", None) or "not a path"
+        raise VerifyFailed(f"cannot be read: {why}", where=str(path)) from None
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
         raise VerifyFailed("not a regular file", where=str(path))

@@ -121,7 +121,7 @@ def open_ledger(path: Path) -> Iterator[Ledger]:
     try:
         database = sqlite3.connect(path, timeout=_WAIT)
     except sqlite3.Error as broken:
-        raise StateError(f"cannot be opened: {broken}", where=str(path)) from None
+        raise StateError(f"cannot be opened: {broken}", where=str(path), hint=hint) from None
     try:
         version = database.execute("PRAGMA user_version").fetchone()[0]
         if version not in (0, VERSION):

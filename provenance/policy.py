@@ -120,7 +120,7 @@ def parse_policy(raw: bytes, *, path: Path, read_key: Callable[[str], bytes]) ->
     try:
         text = raw.decode("utf-8")
     except UnicodeDecodeError:
-        raise UsageError("not UTF-8", where=where) from None
+        raise UsageError("not UTF-8", where=where, hint=f"correct {where}") from None
     found = read_toml(text, where, PolicyToml)
     trust = tuple(_trusted(entry, where, read_key) for entry in found.trust)
     _check_separate(trust, text, where)
@@ -188,7 +188,11 @@ def _check_rebuilders(trust: tuple[Trusted, ...], wanted: int, text: str, where:
 
 
 def _check_place(path: Path, beside: Path | None) -> None:
-    real = path.resolve()
+    try:
+        real = path.resolve()
+    except RuntimeError:  # what Python 3.11 says to a loop of links
+        why = "cannot be read: too many levels of symbolic links"
+        raise UsageError(why, where=str(path), hint="builder init") from None
     # The path as given counts too: a link in the repository would let its author choose the policy.
     given = path.parent.resolve() / path.name
     if beside is not None and any(one.is_relative_to(beside.resolve()) for one in (real, given)):
@@ -216,7 +220,7 @@ def _read_guarded(path: Path, limit: int) -> bytes:
     try:
         status = os.fstat(handle)
         if not stat.S_ISREG(status.st_mode):
-            raise UsageError("not a regular file", where=str(path))
+            raise UsageError("not a regular file", where=str(path), hint="builder init")
         _check_guarded(status, real)
         with os.fdopen(handle, "rb", closefd=False) as file:
             data = file.read(limit + 1)

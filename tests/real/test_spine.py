@@ -214,7 +214,6 @@ def truncated_index(state: Path, _digest: str) -> None:
         damaged_manifest,
         missing_layer,
         damaged_bundles,
-        truncated_index,
     ],
 )
 def test_a_changed_image_is_neither_verified_nor_launched(
@@ -226,6 +225,15 @@ def test_a_changed_image_is_neither_verified_nor_launched(
     refused(spine.builder("run", *words, "--", "true", state=copy), ExitCode.RUN_FAILED, "not-verified")
     dry = spine.builder("run", *words, "--dry-run", "--", "true", state=copy)
     refused(dry, ExitCode.REFUSED)
+
+
+def test_a_damaged_index_is_damaged_state_for_every_verb(spine: Spine, copy: Path) -> None:
+    truncated_index(copy, spine.digest)
+    words = (spine.digest, "--lock", "builder.lock")
+    refused(spine.builder("verify", *words, state=copy), ExitCode.STATE, "index.json")
+    refused(spine.builder("build", state=copy), ExitCode.STATE, "index.json")
+    refused(spine.builder("run", *words, "--dry-run", "--", "true", state=copy), ExitCode.STATE)
+    refused(spine.builder("run", *words, "--", "true", state=copy), ExitCode.RUN_FAILED, "reason: state")
 
 
 def test_a_signed_statement_that_was_rewritten_does_not_count(spine: Spine, copy: Path) -> None:

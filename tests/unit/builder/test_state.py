@@ -221,3 +221,20 @@ def test_a_dead_holder_frees_its_turn(root: Path) -> None:
 def hold_and_die(root: Path) -> None:
     with open_state(root).turn("key", pytest.fail):
         os.kill(os.getpid(), signal.SIGKILL)
+
+
+@pytest.mark.parametrize("name", ["index.json", "oci-layout"])
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"\xff", b"[" * 100_000, b'{"manifests":1}'])
+def test_a_damaged_layout_is_damaged_state(name: str, content: bytes, root: Path) -> None:
+    path = open_state(root).layout / name
+    path.write_bytes(content)
+    with pytest.raises(StateError, match="layout of this state is damaged") as refused:
+        open_state(root)
+    assert refused.value.where
+    assert "builder bootstrap" in refused.value.hint
+
+
+def test_a_loop_of_links_in_the_path_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    with pytest.raises(StateError, match="symbolic link"):
+        open_state(tmp_path / "loop")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -220,3 +221,12 @@ def test_any_bytes_are_a_policy_or_fail_as_expected(raw: bytes) -> None:
 
     with contextlib.suppress(BuilderError):
         parse_policy(raw, path=Path("policy.toml"), read_key=read_key)
+
+
+@pytest.mark.parametrize("make", [Path.mkdir, os.mkfifo, lambda path: path.symlink_to(path)])
+def test_what_is_no_file_is_refused_with_a_way_on(make: Callable[[Path], object], tmp_path: Path) -> None:
+    make(tmp_path / "policy.toml")
+    with pytest.raises(UsageError) as refused:
+        load_policy(tmp_path / "policy.toml", beside=tmp_path / "project")
+    assert refused.value.where == str(tmp_path / "policy.toml")
+    assert refused.value.hint
