@@ -23,6 +23,7 @@ from provenance.layout import open_layer
 # Where programs are looked for; an init may also lie where only other programs start it.
 _PROGRAM_DIRECTORIES: Final = ("usr/local/sbin", "usr/local/bin", "usr/sbin", "usr/bin", "sbin", "bin")
 _INIT_DIRECTORIES: Final = (*_PROGRAM_DIRECTORIES, "usr/libexec/podman")
+_BUILD_DIRECTORIES: Final = ("usr/bin", "bin")  # the PATH of the build's own steps
 # Ours alone: what a base had there would be in the image without anybody having planned it.
 _RESERVED: Final = (
     "etc/agent-image.json",
@@ -100,9 +101,14 @@ def read_base(base: OciImage) -> BaseFacts:
             while stream.read(1 << 20):  # to the end, where its hashes are checked
                 pass
     _check_places(tree)
-    missing = [
-        name for name in (*RUN_PROGRAMS, *BUILD_PROGRAMS) if not tree.find_program(name, _PROGRAM_DIRECTORIES)
+    missing = [name for name in RUN_PROGRAMS if not tree.find_program(name, _PROGRAM_DIRECTORIES)]
+    missing += [
+        name
+        for name in BUILD_PROGRAMS
+        if name not in missing and not tree.find_program(name, _BUILD_DIRECTORIES)
     ]
+    if not tree.find_program("env", ("usr/bin",)):
+        missing.append("/usr/bin/env")
     init = next(filter(None, (tree.find_program(name, _INIT_DIRECTORIES) for name in INITS)), None)
     if init is None:
         missing.append(f"an init ({', '.join(INITS)})")
@@ -172,6 +178,10 @@ def _apply(archive: tarfile.TarFile, member: tarfile.TarInfo, path: str, tree: _
         tree.contents.pop(gone, None)
         tree.remove_below(gone)
         return
+    above = directory
+    while above and above not in tree.entries:  # a tar may leave its directories out
+        tree.entries[above] = (tarfile.DIRTYPE, "", False)
+        above = above.rpartition("/")[0]
     tree.contents.pop(path, None)
     if path in ("etc/passwd", "etc/group") and member.isreg() and member.size <= MAX_ACCOUNT_BYTES:
         file = archive.extractfile(member)

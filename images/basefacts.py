@@ -12,7 +12,9 @@ from images.oci import ImageSettings
 # What the image needs at run time, then what the build's own steps need.
 RUN_PROGRAMS: Final = ("sh", "timeout", "cat", "tar", "git")
 BUILD_PROGRAMS: Final = (
-    "env",
+    "sh",
+    "tar",
+    "timeout",
     "chmod",
     "find",
     "gzip",

@@ -17,7 +17,7 @@ from tests.fakes.layouts import compressed
 
 PASSWD = b"root:x:0:0:root:/root:/bin/bash\nnobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n"
 GROUP = b"root:x:0:\nnogroup:x:65534:\n"
-PROGRAMS = (*RUN_PROGRAMS, *BUILD_PROGRAMS, "bash", "catatonit")
+PROGRAMS = tuple(dict.fromkeys((*RUN_PROGRAMS, *BUILD_PROGRAMS, "env", "bash", "catatonit")))
 
 Member = tuple[str, bytes | str | None, int]  # path; bytes = file, text = link, None = directory; mode
 

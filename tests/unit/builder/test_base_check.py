@@ -51,6 +51,19 @@ def test_what_only_looks_like_a_program_is_missing(tmp_path: Path, above: list[M
         read_base(make_base(tmp_path, programs(), above))
 
 
+def test_the_builds_own_programs_lie_on_its_own_path(tmp_path: Path) -> None:
+    above: list[Member] = [
+        ("usr/bin/.wh.gzip", b"", 0o644),
+        ("usr/bin/.wh.env", b"", 0o644),
+        ("usr/local/bin/gzip", b"x", 0o755),
+        ("usr/local/bin/env", b"x", 0o755),
+        ("usr/local/bin/git", b"x", 0o755),
+        ("usr/bin/.wh.git", b"", 0o644),
+    ]
+    with pytest.raises(UsageError, match=r"the base lacks gzip, /usr/bin/env$"):
+        read_base(make_base(tmp_path, programs(), above))
+
+
 def test_an_opaque_directory_hides_what_is_below(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="the base lacks sh, timeout"):
         read_base(make_base(tmp_path, programs(), [("usr/bin/.wh..wh..opq", b"", 0o644)]))
