@@ -31,6 +31,10 @@ _ADMISSION = "tests/unit/backend/test_admission.py::"
 _PLAN = "tests/unit/backend/test_plan.py::"
 _READBACK = "tests/unit/backend/test_readback.py::"
 _LAUNCH = "tests/unit/backend/test_launch.py::"
+_RENDER = "tests/unit/images/test_render.py::"
+_BUILDKIT = "tests/unit/builder/test_buildkit.py::"
+_BASE = "tests/unit/builder/test_base_check.py::"
+_IMAGE = "tests/unit/builder/test_image_check.py::"
 
 EDITS = (
     Edit(
@@ -531,5 +535,77 @@ EDITS = (
         "if outcome.ok and version and not version.endswith(_UNSTAMPED):",
         "if version:",
         _TOOLS + "test_one_that_does_not_tell_is_no_build_container",
+    ),
+    Edit(
+        "Containerfile.in",
+        "--check --strict --quiet",
+        "--check --quiet --ignore-missing",
+        _RENDER + "test_golden",
+    ),
+    Edit(
+        "images/render.py",
+        "if Digest.of(template.encode()) != lock.recipe.template:",
+        "if not template:",
+        _RENDER + "test_another_template_is_refused",
+    ),
+    Edit(
+        "images/unpacking.py",
+        "if not item.artifact.scripts_run:",
+        "if not item.artifact.scripts:",
+        _RENDER + "test_scripts_that_may_not_run_are_not_rendered",
+    ),
+    Edit(
+        "images/accounts.py",
+        "if account == wanted:",
+        "if account.name == wanted.name:",
+        "tests/unit/images/test_accounts.py::test_an_id_or_name_of_somebody_else_is_named",
+    ),
+    Edit(
+        "builder/base_check.py",
+        "    check_base_settings(base.settings)\n",
+        "",
+        _BASE + "test_behaviour_of_the_bases_own_is_refused",
+    ),
+    Edit(
+        "builder/base_check.py",
+        "        if path in tree.entries:\n",
+        "        if path not in _RESERVED:\n",
+        _BASE + "test_a_place_that_is_ours_must_be_free",
+    ),
+    Edit(
+        "builder/buildkit.py",
+        '"env", "-i", *environment',
+        '"env", *environment',
+        _BUILDKIT + "test_the_clients_environment_is_closed",
+    ),
+    Edit(
+        "builder/buildkit.py",
+        "if len(found) != 1:",
+        "if not found:",
+        _BUILDKIT + "test_two_images_are_not_one",
+    ),
+    Edit(
+        "builder/buildkit.py",
+        "    check_image(image, base, context)\n",
+        "",
+        _BUILDKIT + "test_another_image_than_planned_is_refused",
+    ),
+    Edit(
+        "builder/image_check.py",
+        "if is_so != should_be:",
+        "if not is_so:",
+        _IMAGE + "test_each_difference_is_named",
+    ),
+    Edit(
+        "builder/image_check.py",
+        "if below != tuple((layer.digest, layer.size) for layer in base.manifest.layers):",
+        "if not below:",
+        _IMAGE + "test_each_difference_is_named",
+    ),
+    Edit(
+        "builder/build_progress.py",
+        "text = redact(raw[:_MAX_LINE].decode",
+        "text = (raw[:_MAX_LINE].decode",
+        "tests/unit/builder/test_build_progress.py::test_a_credential_in_a_steps_output_is_not_passed_on",
     ),
 )
