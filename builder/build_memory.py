@@ -12,6 +12,7 @@ from images.render import BuildContext
 
 # Seen: 2.7 GB of state for 0.4 GB of compressed input (unpacked, copied, compressed again).
 _FACTOR: Final = 12
+_CEILING: Final = 4  # times what is expected, where there is that much
 _LEAVE: Final = 4 << 30  # bytes that everything else keeps
 # overlayfs on a tmpfs needs user.* attributes there; without them BuildKit copies whole file systems instead.
 _KERNEL: Final = (6, 6)
@@ -30,7 +31,9 @@ def state_bytes(
     inputs = sum(item.artifact.size for item in context.artifacts)
     inputs += sum(layer.size for layer in base.manifest.layers)
     needed = _FACTOR * inputs
-    return needed if _available(meminfo) >= needed + _LEAVE else 0
+    usable = _available(meminfo) - _LEAVE
+    # The size is a ceiling: what is not used is not taken.
+    return min(usable, _CEILING * needed) if usable >= needed else 0
 
 
 def _available(meminfo: Path) -> int:

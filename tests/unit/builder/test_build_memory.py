@@ -37,7 +37,16 @@ def test_when_it_fits(tmp_path: Path, available: str, changes: dict[str, object]
     context = render(lock_of_template(), AMD64, TEMPLATE, base_facts())
     facts = dataclasses.replace(FACTS, **changes)  # type: ignore[arg-type]
     inputs = sum(item.artifact.size for item in context.artifacts) + base.manifest.layers[0].size
-    assert state_bytes(context, base, facts, meminfo) == (12 * inputs if in_memory else 0)
+    assert state_bytes(context, base, facts, meminfo) == (48 * inputs if in_memory else 0)
+
+
+def test_the_ceiling_leaves_memory_for_everything_else(tmp_path: Path) -> None:
+    base = make_base(tmp_path / "base")
+    context = render(lock_of_template(), AMD64, TEMPLATE, base_facts())
+    inputs = sum(item.artifact.size for item in context.artifacts) + base.manifest.layers[0].size
+    spare = -(-12 * inputs // 1024) * 1024
+    (tmp_path / "meminfo").write_text(f"MemAvailable: {(4 << 20) + spare // 1024} kB\n")
+    assert state_bytes(context, base, FACTS, tmp_path / "meminfo") == spare
 
 
 def test_a_machine_that_does_not_say(tmp_path: Path) -> None:
