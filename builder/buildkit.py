@@ -170,20 +170,22 @@ def _build_argv(context: BuildContext, base: OciImage, staged: StagedBuild) -> t
 
 def _failure(outcome: Outcome, progress: BuildProgress, watch: _Watch, deadline: float) -> BuilderError:
     """Why a build ended without an image: lost, too long, cancelled, or a step that failed."""
-    step = progress.failed_step
+    step, running = progress.failed_step, ", ".join(progress.running_steps())
     if watch.lost:
         return BuildFailed(
-            "the build container was lost", where=step, hint="builder build", reason="builder-lost"
+            "the build container was lost",
+            where=step or running,
+            hint="builder build",
+            reason="builder-lost",
         )
     if outcome.ending is Ending.TIMED_OUT:
-        running = ", ".join(progress.running_steps()) or "no step"
         return BuildFailed(
-            f"not done within {deadline:g} s; still running: {running}",
+            f"not done within {deadline:g} s; still running: {running or 'no step'}",
             hint="builder build --verbose",
             reason="build-deadline",
         )
     if outcome.ending is Ending.CANCELLED:
-        return BuildFailed("cancelled", where=step, reason="cancelled")
+        return BuildFailed("cancelled", where=step or running, reason="cancelled")
     if outcome.ending in (Ending.NOT_FOUND, Ending.NOT_STARTED):
         return HostError(f"the docker client cannot be started: {outcome.detail}", hint="builder doctor")
     lines = "".join(f"\n  {line}" for line in progress.last_lines())
