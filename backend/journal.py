@@ -346,5 +346,5 @@ def _as_state_error(path: Path) -> Iterator[None]:
         raise StateError(
             f"the journal cannot be used: {failed}",
             where=str(path),
-            hint="move the file away only after `builder doctor` says that nothing is running",
+            hint=f"df -h {path.parent} (is the disk full?); move the file away only when nothing is running",
         ) from None

@@ -17,6 +17,7 @@ from images.digests import Digest, canonical_json
 from images.errors import HostError, UsageError
 from images.oci import OciImage
 from images.strictjson import read_object
+from provenance.writing import replace_file
 
 SCHEMA: Final = 1
 _MAX_BYTES: Final = 256 * 1024
@@ -90,11 +91,4 @@ def keep(found: HostProbe, cache: Path) -> None:
         uid_map=found.uid_map,
         lines=found.lines,
     )
-    temporary = cache.with_name(f".{cache.name}.{os.getpid()}")
-    temporary.unlink(missing_ok=True)
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(canonical_json(_KEPT.dump_python(kept, mode="json")))
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(cache)
+    replace_file(cache, canonical_json(_KEPT.dump_python(kept, mode="json")), 0o600)

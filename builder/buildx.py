@@ -12,7 +12,7 @@ from images.digests import Digest
 from images.errors import HostError, StateError, VerifyFailed
 from images.oci import OciImage
 from provenance.layout import open_layer
-from provenance.layout_writing import replace_file
+from provenance.writing import replace_file
 
 _MAX_BYTES: Final = 256 << 20
 _CHUNK: Final = 1 << 20

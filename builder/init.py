@@ -17,10 +17,10 @@ from images.config import BaseReference, parse_config
 from images.credentials import Secret
 from images.errors import LaunchReason, StateError, UsageError
 from provenance.keys import Protection, create_key_pair
-from provenance.layout_writing import replace_file
 from provenance.marks import pin_marks
 from provenance.policy import POLICY_NAME, Mode, Policy, load_policy
 from provenance.policy_model import Role
+from provenance.writing import replace_file
 
 CONFIG_NAME: Final = "builder.toml"
 KEYS: Final = "keys"

@@ -16,7 +16,7 @@ from images.config import ImageConfig, parse_config
 from images.errors import UsageError
 from images.lock import Lock, Recipe
 from images.lockfile import LOCK_NAME, MAX_LOCK_BYTES, lock_bytes, parse_lock
-from provenance.layout_writing import replace_file
+from provenance.writing import replace_file
 
 MAX_CONFIG_BYTES = 1024 * 1024
 

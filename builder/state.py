@@ -16,8 +16,9 @@ from pathlib import Path
 from typing import Final
 
 from images.errors import StateError, VerifyFailed
-from provenance.layout_writing import init_layout, replace_file
+from provenance.layout_writing import init_layout
 from provenance.small_files import read_small
+from provenance.writing import replace_file, state_errors
 
 _ID_BYTES: Final = 16
 _MAX_ID_BYTES: Final = 256
@@ -87,7 +88,7 @@ class State:
         ``on_wait`` is called once when another process is at it; a signal ends the waiting.
         """
         path = self.root / "turns" / name
-        with _state_errors(path):
+        with state_errors(path):
             handle = _take_turn(path, on_wait)
         try:
             yield
@@ -100,7 +101,7 @@ class State:
     def staging(self, purpose: str) -> Iterator[Path]:
         """A private directory that is gone afterwards; those that dead processes left are swept first."""
         parent = self.root / "staging"
-        with _state_errors(parent), _locked_folder(parent):
+        with state_errors(parent), _locked_folder(parent):
             _sweep(parent)
             path = parent / f"{purpose}-{secrets.token_hex(8)}"
             path.mkdir(mode=0o700)
@@ -121,7 +122,7 @@ def open_state(root: Path) -> State:
     if not root.is_absolute():
         raise StateError("the state root is not an absolute path", where=str(root))
     _check_parents(root)
-    with _state_errors(root):
+    with state_errors(root):
         root.mkdir(mode=0o700, parents=True, exist_ok=True)
         _check_owned(root)
         for name in _FOLDERS:
@@ -264,13 +265,3 @@ def _remove_tree(path: Path) -> None:
         with contextlib.suppress(OSError):
             Path(folder).chmod(0o700)
     shutil.rmtree(path, ignore_errors=True)
-
-
-@contextmanager
-def _state_errors(where: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as broken:
-        raise StateError(
-            f"cannot be used: {broken.strerror or broken}", where=str(where), hint="builder doctor"
-        ) from None

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import shutil
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,6 +12,7 @@ from typing import BinaryIO, Final
 
 from images.digests import Integrity
 from images.errors import PinError, StateError
+from provenance.writing import settle, state_errors, temporary_file
 
 _CHUNK: Final = 1 << 20
 
@@ -39,19 +38,11 @@ class ContentStore:
         StateError when the disk does not take them; leaves nothing behind then.
         """
         path = self.path_of(integrity)
-        with _state_errors(self.root):
+        with state_errors(path):
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            handle, name = tempfile.mkstemp(prefix=".new-", dir=path.parent)
-            try:
-                with os.fdopen(handle, "wb") as file:
-                    size = _pour(source, file, integrity, what, limit)
-                    file.flush()
-                    os.fchmod(file.fileno(), 0o444)
-                    os.fsync(file.fileno())
-                Path(name).replace(path)
-                _sync_folder(path.parent)
-            finally:
-                Path(name).unlink(missing_ok=True)
+            with temporary_file(path.parent) as (file, temporary):
+                size = _pour(source, file, integrity, what, limit)
+                settle(file, temporary, path, 0o444)
         return size
 
     def intact(self, integrity: Integrity) -> bool:
@@ -86,7 +77,7 @@ class ContentStore:
     def link_into(self, folder: Path, name: str, integrity: Integrity, what: str) -> Path:
         """Give the file a name in ``folder``, by a hard link where that is possible; re-hashed first."""
         target = folder / name
-        with self.open(integrity, what) as file, _state_errors(target):
+        with self.open(integrity, what) as file, state_errors(target):
             try:
                 target.hardlink_to(self.path_of(integrity))
             except OSError:
@@ -118,21 +109,3 @@ def _hash(file: BinaryIO, algorithm: str) -> str:
     while chunk := file.read(_CHUNK):
         found.update(chunk)
     return found.hexdigest()
-
-
-def _sync_folder(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
-@contextmanager
-def _state_errors(where: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as broken:
-        raise StateError(
-            f"cannot be written: {broken.strerror or broken}", where=str(where), hint="builder doctor"
-        ) from None

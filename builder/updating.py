@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import stat
-import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -24,6 +23,7 @@ from images.errors import PinError, StateError, UsageError, VerifyFailed
 from images.lock import Lock
 from images.lockfile import lock_bytes
 from provenance.layout import Rehash, open_image
+from provenance.writing import temporary_file
 
 _HINT_BASE: Final = "builder bootstrap makes one; then: builder lock --upgrade base"
 
@@ -254,16 +254,12 @@ def _written(config: ImageConfig, one: PinStanding) -> str:
 def _staged(path: Path, raw: bytes) -> Iterator[Path]:
     """The bytes under a temporary name beside ``path``, on disk, with the mode of the file they replace."""
     mode = stat.S_IMODE(path.stat().st_mode) if path.exists() else 0o644
-    handle, name = tempfile.mkstemp(prefix=".new-", dir=path.parent)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(raw)
-            file.flush()
-            os.fchmod(file.fileno(), mode)
-            os.fsync(file.fileno())
-        yield Path(name)
-    finally:
-        Path(name).unlink(missing_ok=True)
+    with temporary_file(path.parent) as (file, temporary):
+        file.write(raw)
+        file.flush()
+        os.fchmod(file.fileno(), mode)
+        os.fsync(file.fileno())
+        yield temporary
 
 
 @contextmanager

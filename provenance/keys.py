@@ -33,7 +33,7 @@ from cryptography.hazmat.primitives.serialization import (
 from images.credentials import Secret
 from images.digests import Digest
 from images.errors import KeyUnusable
-from provenance.layout_writing import replace_file
+from provenance.writing import replace_file
 
 MAX_KEY_BYTES: Final = 64 * 1024
 _PUBLIC_BEGIN: Final = b"-----BEGIN PUBLIC KEY-----"

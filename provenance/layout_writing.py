@@ -6,7 +6,6 @@ import hashlib
 import json
 import os
 import shutil
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,6 +16,7 @@ from images.errors import StateError, VerifyFailed
 from images.oci import MAX_DESCRIPTORS, MEDIA_INDEX, MEDIA_MANIFEST, Descriptor, OciImage, Platform
 from images.strictjson import JsonValue
 from provenance.layout import LAYOUT_VERSION, blob_path, open_blob, open_image, read_index, read_manifest
+from provenance.writing import replace_file, settle, state_errors, temporary_file
 
 Annotations = tuple[tuple[str, str], ...]
 _CHUNK: Final = 1 << 20
@@ -24,7 +24,7 @@ _CHUNK: Final = 1 << 20
 
 def init_layout(path: Path) -> None:
     """Make an empty layout, or do nothing when ``path`` is one already."""
-    with _state_errors(path):
+    with state_errors(path):
         (path / "blobs" / "sha256").mkdir(parents=True, exist_ok=True)
     if not (path / "oci-layout").exists():
         with locked(path):
@@ -42,11 +42,11 @@ def write_blob(
     Raises VerifyFailed for another digest and StateError when the disk does not take it; leaves nothing.
     """
     folder = layout / "blobs" / "sha256"
-    with _state_errors(layout), _temporary(folder) as (file, temporary):
+    with state_errors(layout), temporary_file(folder) as (file, temporary):
         digest, size = _pour(source, file)
         if expected is not None and digest != expected:
             raise VerifyFailed(f"the bytes hash to {digest}", where=str(expected))
-        _settle(file, temporary, folder / digest.hex)
+        settle(file, temporary, folder / digest.hex)
     return Descriptor(media_type=media_type, digest=digest, size=size)
 
 
@@ -99,7 +99,7 @@ def export_single(layout: Path, digest: Digest, into: Path, *, annotations: Anno
     re-hashed, the blobs are not: who loads the result compares the id that the engine computed.
     """
     manifest = read_manifest(layout, digest)
-    with _state_errors(into):
+    with state_errors(into):
         if into.is_dir() and any(into.iterdir()):
             raise StateError("not empty", where=str(into))
         init_layout(into)
@@ -117,20 +117,13 @@ def locked(layout: Path) -> Iterator[None]:
         raise StateError(
             "writing a layout needs file locks, which this system lacks", where=str(layout)
         ) from None
-    with _state_errors(layout):
+    with state_errors(layout):
         handle = os.open(layout, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX)
         yield
     finally:
         os.close(handle)
-
-
-def replace_file(path: Path, data: bytes, mode: int = 0o644) -> None:
-    """Write a file whole or not at all: temporary name in its folder, fsync, rename. Raises StateError."""
-    with _state_errors(path), _temporary(path.parent) as (file, temporary):
-        file.write(data)
-        _settle(file, temporary, path, mode)
 
 
 def _write_index(layout: Path, manifests: tuple[Descriptor, ...]) -> None:
@@ -151,43 +144,8 @@ def _pour(source: bytes | BinaryIO, file: BinaryIO) -> tuple[Digest, int]:
     return Digest.from_hex(found.hexdigest()), size
 
 
-@contextmanager
-def _temporary(folder: Path) -> Iterator[tuple[BinaryIO, Path]]:
-    """A file under a temporary name that is gone afterwards unless it was renamed."""
-    handle, name = tempfile.mkstemp(prefix=".new-", dir=folder)
-    temporary = Path(name)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            yield file, temporary
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
-def _settle(file: BinaryIO, temporary: Path, path: Path, mode: int = 0o644) -> None:
-    """Give the temporary file its name; on disk before it has it, and the name on disk too."""
-    file.flush()
-    os.fchmod(file.fileno(), mode)
-    os.fsync(file.fileno())
-    temporary.replace(path)
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
-
-
 def _link_or_copy(source: Path, target: Path) -> None:
     try:
         os.link(source, target)
     except OSError:
         shutil.copyfile(source, target)
-
-
-@contextmanager
-def _state_errors(where: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as broken:
-        raise StateError(
-            f"cannot be written: {broken.strerror or broken}", where=str(where), hint="builder doctor"
-        ) from None

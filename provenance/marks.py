@@ -10,9 +10,10 @@ from typing import Final
 from images.digests import Digest, canonical_json
 from images.errors import StateError, UsageError, VerifyFailed
 from images.strictjson import read_object
-from provenance.layout_writing import locked, replace_file
+from provenance.layout_writing import locked
 from provenance.policy import Policy
 from provenance.small_files import read_small
+from provenance.writing import replace_file
 
 SCHEMA: Final = 1
 _MAX_BYTES: Final = 4096

@@ -18,6 +18,7 @@ from backend.engines.protocol import Engine
 from backend.runner import Command, run
 from images.errors import HostError
 from images.strictjson import JsonValue, read_json
+from provenance.writing import replace_file, state_errors
 
 ENGINES: Final = ("docker", "podman")
 DEFAULT_ENDPOINT: Final = "unix:///var/run/docker.sock"
@@ -202,8 +203,9 @@ def _storage(environment: Mapping[str, str], runtime_dir: str, *, rootless: bool
 
 def private_directory(path: Path) -> Path:
     """Made with mode 0700 if missing. HostError if it is a link, somebody else's, or open to others."""
-    path.mkdir(mode=0o700, parents=True, exist_ok=True)
-    found = path.lstat()
+    with state_errors(path):
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        found = path.lstat()
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o077:
         raise HostError("not a private directory of this user", where=str(path), hint=f"chmod 700 {path}")
     return path
@@ -213,10 +215,4 @@ def write_setting(path: Path, text: str) -> None:
     """Written anew unless it holds exactly this: nothing that was slipped in survives."""
     if path.is_file() and not path.is_symlink() and path.read_text(errors="replace") == text:
         return
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    temporary.unlink(missing_ok=True)
-    with temporary.open("x", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
+    replace_file(path, text.encode(), 0o600)

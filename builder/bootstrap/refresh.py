@@ -17,7 +17,8 @@ from builder.bootstrap.making import Job, made
 from builder.bootstrap.wheels import fetch_wheel, pip
 from images.digests import Digest
 from images.errors import NetworkFailed, NetworkReason, PinError
-from provenance.layout_writing import init_layout, replace_file
+from provenance.layout_writing import init_layout
+from provenance.writing import replace_file
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

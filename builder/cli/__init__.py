@@ -8,7 +8,6 @@ import signal
 import sys
 import tempfile
 import traceback
-from pathlib import Path
 from types import FrameType
 
 from builder.cli.arguments import parse_arguments
@@ -119,14 +118,16 @@ def _failed(invocation: Invocation, broken: BuilderError) -> int:
 def _bug(invocation: Invocation, bug: Exception) -> int:
     """Write a redacted report and name it: an unexpected failure must not print what it held."""
     text = redact("".join(traceback.format_exception(bug)))
-    handle, name = tempfile.mkstemp(prefix="builder-bug-", suffix=".txt")
-    with os.fdopen(handle, "w") as report:
-        report.write(text)
-    broken = BuilderError(
-        f"a bug in builder: {type(bug).__name__}; a redacted report was written",
-        where=str(Path(name)),
-        hint="please send this report with the command you typed",
-    )
+    what = f"a bug in builder: {type(bug).__name__}"
+    try:
+        handle, name = tempfile.mkstemp(prefix="builder-bug-", suffix=".txt")
+        with os.fdopen(handle, "w") as report:
+            report.write(text)
+    except OSError as unwritten:
+        broken = BuilderError(f"{what}; no report could be written: {unwritten.strerror}")
+    else:
+        hint = "please send this report with the command you typed"
+        broken = BuilderError(f"{what}; a redacted report was written", where=name, hint=hint)
     return _failed(invocation, broken)
 
 

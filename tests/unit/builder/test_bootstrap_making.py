@@ -25,7 +25,7 @@ from images.digests import Digest
 from images.errors import BuildFailed, NetworkFailed, PinError, StateError
 from images.oci import OciImage
 from provenance.layout import blob_path, list_images, open_image, open_layer
-from provenance.layout_writing import replace_file
+from provenance.writing import replace_file
 from tests.unit.builder.bootstrap_host import Clients, ended, on_amd64, tree_tar
 from tests.unit.builder.test_bootstrap_fetch import WHEEL, a_deb, a_wheel, go_pins
 

@@ -89,7 +89,7 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
     found = Bench(tmp_path)
     yield found
     assert list(found.staging.iterdir()) == []
-    assert not [path for path in found.store.root.rglob(".new-*")]
+    assert not [path for path in found.store.root.rglob(".builder-new-*")]
 
 
 def refused(bench: Bench, *changes: tuple[str, str]) -> BuilderError:

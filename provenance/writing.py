@@ -1,0 +1,103 @@
+"""Write a file whole or not at all; what a killed writer left is removed by the next one."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import re
+import stat
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO, Final
+
+from images.errors import StateError
+
+_PREFIX: Final = ".builder-new-"
+_TEMPORARY: Final = re.compile(rf"{re.escape(_PREFIX)}[a-z0-9_]{{8}}")
+
+
+def replace_file(path: Path, data: bytes, mode: int = 0o644) -> None:
+    """Write a file whole or not at all: temporary name in its folder, fsync, rename. Raises StateError."""
+    with state_errors(path), temporary_file(path.parent) as (file, temporary):
+        file.write(data)
+        settle(file, temporary, path, mode)
+
+
+@contextmanager
+def temporary_file(folder: Path) -> Iterator[tuple[BinaryIO, Path]]:
+    """A file under a temporary name in ``folder`` that is gone afterwards unless it was settled."""
+    _sweep(folder)
+    handle, temporary = _make(folder)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            yield file, temporary
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def settle(file: BinaryIO, temporary: Path, path: Path, mode: int = 0o644) -> None:
+    """Give the temporary file its name; on disk before it has it, and the name on disk too."""
+    file.flush()
+    os.fchmod(file.fileno(), mode)
+    os.fsync(file.fileno())
+    temporary.replace(path)
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+@contextmanager
+def state_errors(where: Path) -> Iterator[None]:
+    """What the operating system refuses, as a StateError whose hint fits the reason."""
+    try:
+        yield
+    except OSError as broken:
+        full = broken.errno in (errno.ENOSPC, errno.EDQUOT)
+        raise StateError(
+            f"cannot be written: {broken.strerror or broken}",
+            where=str(where),
+            hint=f"df -h {where.parent}; df -i {where.parent}" if full else "builder doctor",
+        ) from None
+
+
+def _make(folder: Path) -> tuple[int, Path]:
+    """A new file that we hold locked: so a sweep can tell it from one whose writer was killed."""
+    while True:
+        handle, name = tempfile.mkstemp(prefix=_PREFIX, dir=folder)
+        with contextlib.ExitStack() as undo:
+            undo.callback(os.close, handle)
+            undo.callback(Path(name).unlink, missing_ok=True)
+            _lock(handle, wait=True)
+            if os.fstat(handle).st_nlink:  # else swept between its making and our lock
+                undo.pop_all()
+                return handle, Path(name)
+
+
+def _sweep(folder: Path) -> None:
+    with contextlib.suppress(OSError), os.scandir(folder) as entries:
+        for entry in entries:
+            if _TEMPORARY.fullmatch(entry.name) and stat.S_ISREG(entry.stat(follow_symlinks=False).st_mode):
+                _remove_abandoned(Path(entry))
+
+
+def _remove_abandoned(path: Path) -> None:
+    with contextlib.suppress(OSError):  # held by a living writer, or renamed or swept just now
+        handle = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0))
+        try:
+            _lock(handle, wait=False)
+            path.unlink()
+        finally:
+            os.close(handle)
+
+
+def _lock(handle: int, *, wait: bool) -> None:
+    try:
+        import fcntl  # noqa: PLC0415  (absent where layouts are only read)
+    except ImportError:
+        raise OSError(errno.ENOSYS, "this system has no file locks") from None
+    fcntl.flock(handle, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
