@@ -6,19 +6,17 @@ is either noted on the entry (``odd``) or, where readers could differ on what fo
 
 from __future__ import annotations
 
-import hashlib
 import posixpath
 import re
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import BinaryIO, Final
+from typing import Final
 
 from images.errors import VerifyFailed
+from provenance.audit.pieces import BLOCK, Pieces
 
-BLOCK: Final = 512
-CHUNK: Final = 1 << 20
 MAX_PAX: Final = 1 << 16
 MAX_NAME: Final = 100
 _ZEROS: Final = bytes(BLOCK)
@@ -78,24 +76,25 @@ class _Extended:
     odd: list[str]
 
 
-def read_entries(stream: BinaryIO) -> Iterator[Entry]:
+def read_entries(chunks: Iterator[bytes]) -> Iterator[Entry]:
     """The entries in order, each with its content read and hashed. Raises VerifyFailed at a broken tar."""
+    pieces = Pieces(chunks)
     extended: _Extended | None = None
     while True:
-        header = _exactly(stream, BLOCK)
+        header = pieces.take(BLOCK)
         if header == _ZEROS:
             if extended is not None:
                 raise VerifyFailed("the tar ends after an extended header")
-            _read_end(stream)
+            _read_end(pieces)
             return
         fields = _HEADER.unpack(header)
         _check_header(header, fields)
         if fields[7] == b"x":
             if extended is not None:
                 raise VerifyFailed("two extended headers for one entry")
-            extended = _read_extended(stream, fields)
+            extended = _read_extended(pieces, fields)
         else:
-            yield _read_entry(stream, fields, extended)
+            yield _read_entry(pieces, fields, extended)
             extended = None
 
 
@@ -108,7 +107,7 @@ def _check_header(header: bytes, fields: tuple[bytes, ...]) -> None:
         raise VerifyFailed("a tar header with a wrong checksum")
 
 
-def _read_entry(stream: BinaryIO, fields: tuple[bytes, ...], extended: _Extended | None) -> Entry:
+def _read_entry(pieces: Pieces, fields: tuple[bytes, ...], extended: _Extended | None) -> Entry:
     kind = _KINDS.get(fields[7])
     if kind is None:
         raise VerifyFailed(f"an entry of type {fields[7]!r}")
@@ -121,9 +120,12 @@ def _read_entry(stream: BinaryIO, fields: tuple[bytes, ...], extended: _Extended
     path = name.decode("utf-8", "surrogateescape")
     if any(part in ("", ".", "..") for part in path.split("/")):
         odd.append("not a plain path below the root")
-    size = _number(fields[4])
+    size, content = _number(fields[4]), b""
     if kind is not Kind.FILE and size:
         raise VerifyFailed(f"a {kind.value} with content")
+    if kind is Kind.FILE:
+        content = pieces.hash(size)
+        pieces.skip_padding(size)
     return Entry(
         path=path,
         kind=kind,
@@ -133,7 +135,7 @@ def _read_entry(stream: BinaryIO, fields: tuple[bytes, ...], extended: _Extended
         mtime=_number(fields[5]),
         size=size,
         link=link.decode("utf-8", "surrogateescape"),
-        content=_read_content(stream, size) if kind is Kind.FILE else b"",
+        content=content,
         odd=tuple(odd),
     )
 
@@ -175,7 +177,7 @@ def _extended_name(path: bytes) -> bytes:
     return _ascii(joined.encode("utf-8", "surrogateescape"))[:MAX_NAME].rstrip(b"/")
 
 
-def _read_extended(stream: BinaryIO, fields: tuple[bytes, ...]) -> _Extended:
+def _read_extended(pieces: Pieces, fields: tuple[bytes, ...]) -> _Extended:
     size = _number(fields[4])
     if not 0 < size <= MAX_PAX:
         raise VerifyFailed(f"an extended header of {size} bytes")
@@ -183,7 +185,8 @@ def _read_extended(stream: BinaryIO, fields: tuple[bytes, ...]) -> _Extended:
     if any(_number(fields[number]) for number in (1, 2, 3, 5)) or any(fields[8]) or any(fields[14]):
         odd.append("an extended header with fields of its own")
     records: dict[bytes, bytes] = {}
-    data, position = _padded(stream, size), 0
+    data, position = pieces.take(size), 0
+    pieces.skip_padding(size)
     while position < size:
         found = _RECORD.match(data, position)
         end = position + int(found[1]) if found else 0
@@ -199,39 +202,12 @@ def _read_extended(stream: BinaryIO, fields: tuple[bytes, ...]) -> _Extended:
     return _Extended(_text(fields[0], odd), records, odd)
 
 
-def _read_content(stream: BinaryIO, size: int) -> bytes:
-    if size <= CHUNK:
-        return hashlib.sha256(_padded(stream, size)).digest()
-    found, left = hashlib.sha256(), size
-    while left > CHUNK:
-        found.update(_exactly(stream, CHUNK))
-        left -= CHUNK
-    found.update(_padded(stream, left))
-    return found.digest()
-
-
-def _padded(stream: BinaryIO, size: int) -> bytes:
-    """``size`` bytes; what fills up their last block must be zeros."""
-    data = _exactly(stream, -(-size // BLOCK) * BLOCK)
-    if any(data[size:]):
-        raise VerifyFailed("bytes between two entries")
-    return data[:size]
-
-
-def _exactly(stream: BinaryIO, size: int) -> bytes:
-    data = stream.read(size)
-    if len(data) != size:
-        raise VerifyFailed("the tar is cut short")
-    return data
-
-
-def _read_end(stream: BinaryIO) -> None:
+def _read_end(pieces: Pieces) -> None:
     """A second block of zeros, and nothing after it but zeros."""
-    if _exactly(stream, BLOCK) != _ZEROS:
+    if pieces.take(BLOCK) != _ZEROS:
         raise VerifyFailed("an entry after the end of the tar")
-    while chunk := stream.read(CHUNK):
-        if any(chunk):
-            raise VerifyFailed("bytes after the end of the tar")
+    if any(any(part) for part in pieces.rest()):
+        raise VerifyFailed("bytes after the end of the tar")
 
 
 def _number(field: bytes) -> int:

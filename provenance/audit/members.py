@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import hashlib
-import tarfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import IO, BinaryIO, Final, Protocol, TypeAlias, cast
+from typing import BinaryIO, Final, Protocol, TypeAlias
 
 from isal import igzip
 
-from images.errors import StateError
+from images.errors import StateError, VerifyFailed
 from images.lock import Artifact
+from provenance.audit.pieces import BLOCK, Pieces
 
 # Opens the bytes that a lock's integrity names, compared with it before the first one is handed out.
 OpenArtifact: TypeAlias = Callable[[Artifact], AbstractContextManager[BinaryIO]]
@@ -20,6 +19,11 @@ OpenArtifact: TypeAlias = Callable[[Artifact], AbstractContextManager[BinaryIO]]
 CHUNK: Final = 1 << 20
 MAX_UNPACKED: Final = 8 << 30
 MAX_MEMBERS: Final = 100_000
+MAX_EXTENDED: Final = 1 << 20
+# Type flags: files, of old writers too; directories; links, devices and pipes, which stay outside.
+_FILE: Final = b"0\x007"
+_FOLDER: Final = b"5"
+_LEFT_OUT: Final = b"12346"
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,60 +35,103 @@ class Member:
     content: bytes
 
 
+@dataclass(frozen=True, slots=True)
+class _Header:
+    """What counts of one tar header."""
+
+    name: bytes
+    kind: int
+    mode: int
+    size: int
+
+
 class _Reader(Protocol):
     def read(self, size: int = -1, /) -> bytes: ...
-
-
-class _Bounded:
-    """A decompressed stream that ends with an error when it grows past the limit."""
-
-    def __init__(self, inner: _Reader) -> None:
-        self._inner = inner
-        self._left = MAX_UNPACKED
-
-    def read(self, size: int = -1, /) -> bytes:
-        data = self._inner.read(size if size >= 0 else CHUNK)
-        self._left -= len(data)
-        if self._left < 0:
-            raise ValueError("too large")
-        return data
 
 
 def index_artifact(artifact: Artifact, open_artifact: OpenArtifact) -> tuple[Member, ...]:
     """Files and directories of an npm tarball in its order; of one name twice, the later counts.
 
-    Anything else in it is left out, as the build leaves it out. StateError when it cannot be read.
+    Links and special files are left out, as the build leaves them out. StateError when it cannot be read.
     """
     try:
-        with (
-            open_artifact(artifact) as file,
-            igzip.open(file, "rb") as plain,  # type: ignore[no-untyped-call]
-            tarfile.open(fileobj=cast(BinaryIO, _Bounded(plain)), mode="r|", bufsize=CHUNK) as archive,
-        ):
-            return tuple(_members(archive).values())
-    except (tarfile.TarError, EOFError, igzip.BadGzipFile, ValueError) as broken:
-        raise StateError(
-            f"an artifact that is no readable tarball ({type(broken).__name__})", where=artifact.id
-        ) from None
+        with open_artifact(artifact) as file, igzip.open(file, "rb") as plain:  # type: ignore[no-untyped-call]
+            return tuple(_members(Pieces(_pieces(plain))).values())
+    except (VerifyFailed, EOFError, igzip.BadGzipFile, ValueError) as broken:
+        raise StateError(f"an artifact that is no readable tarball ({broken})", where=artifact.id) from None
 
 
-def _members(archive: tarfile.TarFile) -> dict[str, Member]:
+def _pieces(plain: _Reader) -> Iterator[bytes]:
+    left = MAX_UNPACKED
+    while piece := plain.read(CHUNK):
+        left -= len(piece)
+        if left < 0:
+            raise ValueError("too large")
+        yield piece
+
+
+def _members(pieces: Pieces) -> dict[str, Member]:
     found: dict[str, Member] = {}
-    for number, member in enumerate(archive):
+    for number, header in enumerate(_headers(pieces)):
         if number >= MAX_MEMBERS:
             raise ValueError("too many members")
-        archive.members.clear()  # type: ignore[attr-defined]  # tarfile would keep every header in memory
-        path = "/".join(part for part in member.name.split("/")[1:] if part not in ("", "."))
-        if not path or not (member.isreg() or member.isdir()):
-            continue
-        content = _hash(archive.extractfile(member)) if member.isreg() else b""
-        found.pop(path, None)
-        found[path] = Member(path, bool(member.mode & 0o111), content)
+        name = header.name.decode("utf-8", "surrogateescape")
+        path = "/".join(part for part in name.split("/")[1:] if part not in ("", "."))
+        if header.kind in _FILE and not name.endswith("/"):
+            member = Member(path, bool(header.mode & 0o111), pieces.hash(header.size))
+        else:
+            pieces.skip(header.size)
+            member = Member(path, False, b"")
+        pieces.skip(-header.size % BLOCK)
+        if path and header.kind in _FILE + _FOLDER:
+            found.pop(path, None)
+            found[path] = member
     return found
 
 
-def _hash(file: IO[bytes] | None) -> bytes:
-    found = hashlib.sha256()
-    while file is not None and (chunk := file.read(CHUNK)):
-        found.update(chunk)
-    return found.digest()
+def _headers(pieces: Pieces) -> Iterator[_Header]:
+    """The headers of members, extended ones applied; the caller takes the content before the next one."""
+    name, size = b"", -1
+    while pieces.more() and any(block := pieces.take(BLOCK)):
+        if sum(block) - sum(block[148:156]) + 8 * 32 != _number(block[148:156]):
+            raise ValueError("a wrong checksum")
+        own = _Header(_name(block), block[156], _number(block[100:108]), _number(block[124:136]))
+        if own.kind == ord("x"):
+            records = dict(_records(_extended(pieces, own.size)))
+            name = records.get(b"path", name)
+            size = int(records.get(b"size", b"-1"))
+        elif own.kind == ord("L"):
+            name = _extended(pieces, own.size).rstrip(b"\0")
+        elif own.kind in b"gK":
+            _extended(pieces, own.size)
+        elif own.kind in _FILE + _FOLDER + _LEFT_OUT:
+            yield _Header(name or own.name, own.kind, own.mode, own.size if size < 0 else size)
+            name, size = b"", -1
+        else:
+            raise ValueError(f"a member of type {chr(own.kind)!r}")
+
+
+def _name(block: bytes) -> bytes:
+    name, prefix = (block[start:end].partition(b"\0")[0] for start, end in ((0, 100), (345, 500)))
+    return prefix + b"/" + name if prefix and block[257:263] == b"ustar\0" else name
+
+
+def _extended(pieces: Pieces, size: int) -> bytes:
+    if size > MAX_EXTENDED:
+        raise ValueError("a long extended header")
+    data = pieces.take(size)
+    pieces.skip(-size % BLOCK)
+    return data
+
+
+def _records(data: bytes) -> Iterator[tuple[bytes, bytes]]:
+    while data:
+        length, _, rest = data.partition(b" ")
+        record = rest[: int(length) - len(length) - 1]
+        key, _, value = record.removesuffix(b"\n").partition(b"=")
+        yield key, value
+        data = data[int(length) :]
+
+
+def _number(field: bytes) -> int:
+    return int(field.strip(b" \0") or b"0", 8)

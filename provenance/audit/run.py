@@ -16,7 +16,7 @@ from provenance.audit.layertar import read_entries
 from provenance.audit.members import Member, OpenArtifact, index_artifact
 from provenance.audit.report import MAX_LISTED, AuditReport, Difference, DifferenceKind, Origin
 from provenance.audit.wanted import WantedLayer, wanted_layers
-from provenance.layout import open_layer
+from provenance.layout import layer_tar
 
 
 def audit_image(
@@ -71,8 +71,7 @@ def _layer_differences(image: OciImage, base: BaseImage, context: BuildContext) 
 def _audit_layer(image: OciImage, number: int, wanted: WantedLayer, epoch: int) -> Findings:
     findings = Findings(number)
     try:
-        with open_layer(image, number) as stream:
-            compare_layer(read_entries(stream), wanted, epoch, findings)
+        compare_layer(read_entries(layer_tar(image, number)), wanted, epoch, findings)
     except BuilderError as broken:
         findings.differs(DifferenceKind.UNREADABLE, "", broken.what)
     return findings

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from images.errors import StateError
@@ -442,6 +442,7 @@ MUTATIONS: dict[str, Callable[[Made, int], Made]] = {
 }
 
 
+@settings(deadline=None)  # each example writes an image
 @given(
     layer=st.integers(0, 4),
     place=st.integers(0, 1000),

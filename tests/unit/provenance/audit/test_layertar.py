@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 
 from images.errors import VerifyFailed
 from images.rootfs import RootEntry, pack_root
-from provenance.audit.layertar import CHUNK, Entry, Kind, read_entries
+from provenance.audit.layertar import Entry, Kind, read_entries
 from tests.fakes.audited import Made, entry_bytes, header, layer_bytes, padded, record
 
 
 def read(raw: bytes) -> list[Entry]:
-    return list(read_entries(io.BytesIO(raw)))
+    return list(read_entries(iter((raw,))))
 
 
 def refused(raw: bytes, word: str) -> None:
@@ -50,11 +50,15 @@ def test_every_field_is_read() -> None:
     ]
 
 
-@pytest.mark.parametrize("size", [0, 1, 511, 512, 513, CHUNK - 1, CHUNK, CHUNK + 1, 2 * CHUNK, 3 * CHUNK + 7])
-def test_content_of_every_size(size: int) -> None:
+@pytest.mark.parametrize("size", [0, 1, 511, 512, 513, 1023, 1024, 1025, 10_000])
+@pytest.mark.parametrize("piece", [1, 7, 512, 1000, 1 << 20])
+def test_content_of_every_size_in_pieces_of_every_size(size: int, piece: int) -> None:
     content = bytes(n % 251 for n in range(size))
-    (entry,) = read(layer_bytes([Made("f", content=content)]))
-    assert (entry.size, entry.content) == (size, hashlib.sha256(content).digest())
+    raw = layer_bytes([Made("f", content=content), FILE])
+    pieces = (raw[at : at + piece] for at in range(0, len(raw), piece))
+    first, second = read_entries(pieces)
+    assert (first.size, first.content) == (size, hashlib.sha256(content).digest())
+    assert second == read(layer_bytes([FILE]))[0]
 
 
 def test_names_split_into_two_fields() -> None:
