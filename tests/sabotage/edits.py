@@ -35,6 +35,9 @@ _RENDER = "tests/unit/images/test_render.py::"
 _BUILDKIT = "tests/unit/builder/test_buildkit.py::"
 _BASE = "tests/unit/builder/test_base_check.py::"
 _IMAGE = "tests/unit/builder/test_image_check.py::"
+_AUDIT = "tests/unit/provenance/audit/test_audit.py::"
+_LAYERTAR = "tests/unit/provenance/audit/test_layertar.py::"
+_JUDGE = "tests/unit/provenance/audit/test_judge.py::"
 
 EDITS = (
     Edit(
@@ -607,5 +610,101 @@ EDITS = (
         "text = redact(raw[:_MAX_LINE].decode",
         "text = (raw[:_MAX_LINE].decode",
         "tests/unit/builder/test_build_progress.py::test_a_credential_in_a_steps_output_is_not_passed_on",
+    ),
+    Edit(
+        "provenance/audit/compare.py",
+        "    if entry.content != wanted.content:\n",
+        "    if not entry.content:\n",
+        _AUDIT + "test_one_byte",
+    ),
+    Edit(
+        "provenance/audit/compare.py",
+        "    if entry.mode != wanted.mode:\n",
+        "    if entry.mode & 0o777 != wanted.mode:\n",
+        _AUDIT + "test_mode",
+    ),
+    Edit(
+        "provenance/audit/compare.py",
+        "if (entry.uid, entry.gid) != (wanted.uid, wanted.gid):",
+        "if entry.uid != wanted.uid:",
+        _AUDIT + "test_owner",
+    ),
+    Edit(
+        "provenance/audit/compare.py",
+        "    if entry.mtime != epoch:",
+        "    if entry.mtime > epoch:",
+        _AUDIT + "test_time",
+    ),
+    Edit(
+        "provenance/audit/compare.py",
+        "    if entry.link != wanted.link:",
+        "    if bool(entry.link) != bool(wanted.link):",
+        _AUDIT + "test_link_target",
+    ),
+    Edit(
+        "provenance/audit/compare.py",
+        "    yield from entry.odd\n",
+        "",
+        _AUDIT + "test_extended_attributes_and_other_records",
+    ),
+    Edit(
+        "provenance/audit/compare.py",
+        "        if path not in seen:\n",
+        "        if not path:\n",
+        _AUDIT + "test_missing",
+    ),
+    Edit(
+        "provenance/audit/compare.py",
+        "        elif entry.path in seen:\n",
+        "        elif not entry.path:\n",
+        _AUDIT + "test_twice_in_a_layer",
+    ),
+    Edit(
+        "provenance/audit/compare.py",
+        "elif not {entry.path, entry.link} & set(layer.scripted):",
+        "elif not layer.scripted and not entry.link:",
+        _AUDIT + "test_a_hard_link_between_equal_files_that_no_script_made",
+    ),
+    Edit(
+        "provenance/audit/compare.py",
+        "if script is None or source is None",
+        "if source is None",
+        _AUDIT + "test_another_members_bytes",
+    ),
+    Edit(
+        "provenance/audit/layertar.py",
+        '        if key not in (b"path", b"linkpath"):\n',
+        "        if not key:\n",
+        _AUDIT + "test_extended_attributes_and_other_records",
+    ),
+    Edit(
+        "provenance/audit/layertar.py",
+        "    if any(any(part) for part in pieces.rest()):\n",
+        "    if False:\n",
+        _LAYERTAR + "test_a_broken_tar",
+    ),
+    Edit(
+        "provenance/audit/layertar.py",
+        "        pieces.skip_padding(size)\n    return Entry(",
+        "        pieces.skip(-size % BLOCK)\n    return Entry(",
+        _LAYERTAR + "test_a_broken_tar",
+    ),
+    Edit(
+        "provenance/audit/run.py",
+        "    if own != [(layer.digest, layer.size) for layer in base.layers]:\n",
+        "    if not own:\n",
+        _AUDIT + "test_another_base",
+    ),
+    Edit(
+        "provenance/audit/judge.py",
+        "audit is None or audit.key != key or",
+        "audit is None or",
+        _JUDGE + "test_an_audit_against_another_lock_does_not_count",
+    ),
+    Edit(
+        "provenance/audit/judge.py",
+        "    if needed:\n",
+        "    if False:\n",
+        _JUDGE + "test_a_launch_that_needs_an_audit_is_denied_without",
     ),
 )
