@@ -16,7 +16,7 @@ from backend.launch import Controller, Output, launch
 from backend.ownership import hold_lease
 from backend.plan import LaunchPlan, LaunchRequest, plan_launch
 from backend.records import LaunchRecord
-from backend.recovery import recover
+from builder.leftovers import remove_leftovers
 from builder.probing import probe_engine
 from builder.verifying import Chosen, Verification, verify_image
 from builder.workshop import Workshop
@@ -137,11 +137,7 @@ def launch_image(
         state.staging("launch") as staging,
         Journal.open(state.journal, state.id) as journal,
     ):
-        recovered = recover(engine, journal, state.leases, state.id, launcher.now)
-        for removal in recovered.remove:
-            workshop.reporter.warn(
-                f"removed a container that a dead controller left: {removal.container_id[:12]}"
-            )
+        remove_leftovers(workshop, engine, journal, launcher.now)
         controller = Controller(
             engine=engine,
             journal=journal,

@@ -12,6 +12,7 @@ from pathlib import Path
 from backend.containers import Purpose
 from backend.detect import DETECT_LIMITS, detect
 from backend.engines.protocol import Engine
+from backend.journal import Journal
 from backend.ownership import Owner, hold_lease
 from backend.tools import build_container
 from builder.base_check import read_base
@@ -20,6 +21,7 @@ from builder.build_memory import state_bytes
 from builder.buildkit import build_image
 from builder.buildx import take_buildx
 from builder.evidence import attach_evidence, find_proved, remember
+from builder.leftovers import remove_leftovers
 from builder.locking import Project, fetch_missing, read_fresh_lock
 from builder.probing import probe_engine
 from builder.providing import provide, provide_base, require_buildkit
@@ -111,7 +113,7 @@ def _build_new(
     workshop: Workshop, request: BuildRequest, lock: Lock, summary: LockSummary, lock_raw: bytes
 ) -> BuildResult:
     started = request.now()
-    detected = _build_and_look(workshop, lock, request.platform, summary)
+    detected = _build_and_look(workshop, lock, summary, request.now)
     facts = BuildFacts(
         image_name=request.image_name,
         builder_id=request.builder_id,
@@ -126,12 +128,12 @@ def _build_new(
 
 
 def _build_and_look(
-    workshop: Workshop, lock: Lock, platform: Platform, summary: LockSummary
+    workshop: Workshop, lock: Lock, summary: LockSummary, now: Callable[[], datetime]
 ) -> DetectedImage:
     """Build, scan, detect. Nothing is in the state's layout before the image is known to be clean."""
     fetch_missing(workshop, lock)
-    with open_bench(workshop) as bench, workshop.state.staging("build") as staging:
-        built = build_lock(bench, lock, platform, staging)
+    with open_bench(workshop, now) as bench, workshop.state.staging("build") as staging:
+        built = build_lock(bench, lock, summary.platform, staging)
         clean = scan_for_credentials(bench, built, lock)
         # By hash into the state's own layout; what BuildKit wrote goes away with the staging directory.
         image = import_image(built.layout, built.digest, workshop.state.layout)
@@ -139,10 +141,12 @@ def _build_and_look(
 
 
 @contextmanager
-def open_bench(workshop: Workshop) -> Iterator[Bench]:
-    """The engine, and a lease for as long as containers of this build may live."""
-    engine = workshop.connect()
-    with hold_lease(workshop.state.leases, workshop.state.id) as owner:
+def open_bench(workshop: Workshop, now: Callable[[], datetime]) -> Iterator[Bench]:
+    """The engine, without what dead builds left there, and a lease for as long as this one may live."""
+    engine, state = workshop.connect(), workshop.state
+    with hold_lease(state.leases, state.id) as owner:
+        with Journal.open(state.journal, state.id) as journal:
+            remove_leftovers(workshop, engine, journal, now)
         yield Bench(workshop, engine, owner)
 
 

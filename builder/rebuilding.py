@@ -54,7 +54,7 @@ def rebuild(
     _require_own_recipe(workshop, lock)
     fetch_missing(workshop, lock)
     started = now()
-    with open_bench(workshop) as bench, workshop.state.staging("rebuild") as staging:
+    with open_bench(workshop, now) as bench, workshop.state.staging("rebuild") as staging:
         again = build_lock(bench, lock, image.platform, staging)
         _require_same(image, again)
         workshop.reporter.say(f"rebuilt: the same digest, {again.digest}")

@@ -1,0 +1,22 @@
+"""Remove what dead processes of this state root left on the engine, before anything is started; say so."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+
+from backend.engines.protocol import Engine
+from backend.journal import Journal
+from backend.recovery import recover
+from builder.workshop import Workshop
+
+
+def remove_leftovers(
+    workshop: Workshop, engine: Engine, journal: Journal, now: Callable[[], datetime]
+) -> None:
+    """Containers of launches, builds and probes whose owner died. Others' are never looked at."""
+    done = recover(engine, journal, workshop.state.leases, workshop.state.id, now)
+    for removal in done.remove:
+        workshop.reporter.warn(
+            f"removed a container that a dead controller left: {removal.container_id[:12]}"
+        )
