@@ -16,6 +16,7 @@ import pytest
 import zstandard
 
 from builder.base_check import read_base
+from builder.bootstrap import Bootstrapped
 from builder.resources import resource
 from builder.state import State, open_state
 from builder.store import ContentStore
@@ -42,6 +43,7 @@ from tests.fakes.locks import AMD64
 from tests.fakes.proved import BUILT, detected, report_on
 from tests.real.conftest import ROOT
 from tests.real.layouts import copy_state
+from tests.real.tiny import make_tiny
 
 pytestmark = pytest.mark.real
 
@@ -116,6 +118,27 @@ def test_every_entry_of_the_real_image_has_an_origin(real: Real) -> None:
         "npm:@anthropic-ai/claude-code",
         "npm:opencode-ai",
     }
+
+
+def test_names_that_need_records_come_out_of_the_real_build_as_expected(
+    engine_name: str, kept_state: State, bootstrapped: Bootstrapped, tmp_path: Path
+) -> None:
+    """Long and foreign names, empty files, odd modes: BuildKit's tar is what the strict reader expects."""
+    long = "/".join(["a-rather-long-directory-name"] * 9)
+    files = {
+        f"package/{long}/index.js": (b"long\n", 0o644),
+        f"package/{'n' * 200}": (b"", 0o600),
+        "package/grüße/日本語.txt": (b"foreign\n", 0o444),
+        "package/run me": (b"#!/bin/sh\n", 0o711),
+    }
+    tiny = make_tiny(engine_name, kept_state, bootstrapped, tmp_path)
+    project = tiny.project("audited", changes={"npm:chalk@5.6.2": files})
+    built = tiny.builder("build", cwd=project)
+    assert built.returncode == 0, built.stderr[-3000:]
+    done = tiny.builder("verify", "--json", cwd=project)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert checks(done)["audit"]["status"] == "passed"
+    assert json.loads(done.stdout)["audit"]["differenceCount"] == 0
 
 
 # --- a builder that lies: it may write anything into a layer, and signs it with its own key
