@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from backend.journal import Journal
 from backend.probe import ProbeState
 from builder.cli.invocation import Invocation, Result
 from builder.cli.session import open_workshop
+from builder.leftovers import remove_leftovers
 from builder.probing import probe_engine
 from images.errors import ExitCode
 
@@ -12,7 +14,10 @@ from images.errors import ExitCode
 def run(invocation: Invocation) -> Result:
     """Exit 3 when required mode cannot hold on this host, whatever a policy accepts."""
     workshop = open_workshop(invocation)
-    probe = probe_engine(workshop, workshop.connect(), fresh=invocation.options.fresh)
+    engine = workshop.connect()
+    with Journal.open(workshop.state.journal, workshop.state.id) as journal:
+        remove_leftovers(workshop, engine, journal, invocation.now)
+    probe = probe_engine(workshop, engine, fresh=invocation.options.fresh)
     for line in probe.lines:
         remedy = f" -> {line.remedy}" if line.remedy and line.state is not ProbeState.HELD else ""
         invocation.reporter.say(f"{line.state.value:<12} {line.name.value}: {line.detail}{remedy}")

@@ -16,7 +16,8 @@ import pytest
 
 from builder import cli
 from builder.cli import WAYS_ON, main_inner
-from builder.cli.verbs import VERBS
+from builder.cli.verbs import VERBS, doctor_verb
+from builder.workshop import Workshop
 from images.errors import (
     BuilderError,
     BuildFailed,
@@ -266,3 +267,20 @@ def test_no_terminal_code_of_a_file_reaches_the_terminal(
     fail_with(monkeypatch, UsageError(f"a{code}b", where=f"w{code}", hint=f"h{code}"))
     main_inner(["show"], environment(tmp_path))
     assert code not in capsys.readouterr().err
+
+
+def test_doctor_removes_what_dead_processes_left_before_it_probes(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    done: list[str] = []
+
+    def probe_engine(*_: object, **__: object) -> None:
+        done.append("probed")
+        raise HostError("as far as this test goes")
+
+    monkeypatch.setattr(Workshop, "connect", lambda _self: None)
+    monkeypatch.setattr(doctor_verb, "remove_leftovers", lambda *_: done.append("removed"))
+    monkeypatch.setattr(doctor_verb, "probe_engine", probe_engine)
+    state = tmp_path / "private"
+    assert main_inner(["doctor", "--state", str(state)], environment(tmp_path)) == ExitCode.HOST
+    assert done == ["removed", "probed"]
