@@ -9,10 +9,12 @@ from pathlib import Path
 
 from backend.containers import LoadedImage, Purpose
 from backend.engines.protocol import Engine
+from backend.journal import Journal
 from backend.ownership import Owner, hold_lease
 from backend.runner import Outcome
 from backend.tools import buildkit_version
 from builder.bootstrap import Role
+from builder.leftovers import remove_leftovers
 from builder.report import Progress as StepProgress
 from builder.resolve.exchange import Progress, Resolver, Secrets, in_container
 from builder.resolve.pulling import BUILDER_TOML, Place, pull
@@ -131,6 +133,9 @@ def open_resolver(workshop: Workshop, step: StepProgress, *, starter: bool = Fal
     def run(job: bytes, result: Path, on_stderr: Callable[[bytes], None]) -> Outcome:
         tool = _starter(workshop) if starter else provide(workshop, Role.RESOLVER)
         engine = workshop.connect()
+        with Journal.open(workshop.state.journal, workshop.state.id) as journal:
+            # A resolver whose controller was killed goes on by itself, with a network and its secrets.
+            remove_leftovers(workshop, engine, journal, workshop.now)
         image = load_tool(workshop, engine, tool, "resolver")
         return in_container(engine, image, owner.labels(Purpose.RESOLVE))(job, result, on_stderr)
 

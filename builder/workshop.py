@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Final
 
@@ -32,7 +33,7 @@ _BUILDKIT: Final = re.compile(r"^\s*github\.com/moby/buildkit (v[0-9.]+)", re.MU
 class Workshop:
     """``environment``: what engine clients may know of ours. ``engine_name``: as the command line asks.
 
-    ``platform``: this machine's, which tool images must be for.
+    ``platform``: this machine's, which tool images must be for. ``now``: the wall clock.
     """
 
     state: State
@@ -41,6 +42,7 @@ class Workshop:
     engine_name: str | None
     reporter: Reporter
     platform: Platform
+    now: Callable[[], datetime]
 
     @property
     def store(self) -> ContentStore:

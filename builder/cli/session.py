@@ -40,6 +40,7 @@ def open_workshop(invocation: Invocation) -> Workshop:
         engine_name=invocation.options.engine,
         reporter=invocation.reporter,
         platform=host_platform(),
+        now=invocation.now,
     )
 
 

@@ -6,12 +6,13 @@ import io
 import json
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
 from backend.containers import ContainerPlan, Purpose
-from backend.ownership import hold_lease
+from backend.ownership import Owner, hold_lease
 from backend.runner import Outcome
 from builder.bootstrap import Role
 from builder.locking import Project, read_fresh_lock, stale_reasons
@@ -73,6 +74,7 @@ class Bench:
             engine_name=None,
             reporter=Reporter(stream=io.StringIO()),
             platform=AMD64,
+            now=lambda: datetime(2026, 11, 29, tzinfo=UTC),
         )
 
     def make(self, role: Role) -> Digest:
@@ -152,6 +154,21 @@ def test_a_given_image_is_pulled_once_and_re_hashed(bench: Bench, role: Role) ->
     assert provide(bench.workshop, role).digest == digest
     assert bench.asked() == [digest]
     assert [plan.image.image.digest for plan in bench.plans] == [resolver]
+    assert bench.engine.containers == {}
+
+
+def test_a_resolver_whose_controller_died_is_removed_before_another_starts(bench: Bench) -> None:
+    """It would go on by itself, with a network and the operator's secrets."""
+    bench.make(Role.RESOLVER)
+    bench.give(Role.BASE, bench.publish(Role.BASE))
+    provide(bench.workshop, Role.BASE)  # for its plan
+    dead = Owner(bench.state.id, "0" * 32).labels(Purpose.RESOLVE)
+    fresh = {"agent-image-builder.owner", "agent-image-builder.state", "agent-image-builder.purpose"}
+    labels = tuple(pair for pair in bench.plans[0].labels if pair[0] not in fresh)
+    left = bench.engine.create(replace(bench.plans[0], name="left", labels=(*labels, *dead)))
+    bench.give(Role.BASE, bench.publish(Role.RESOLVER))
+    provide(bench.workshop, Role.BASE)
+    assert left not in bench.engine.containers
     assert bench.engine.containers == {}
 
 
