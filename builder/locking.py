@@ -11,9 +11,10 @@ from builder.providing import lock_recipe, open_resolver
 from builder.resolve.freshness import check_lock, require_fresh
 from builder.resolve.lock_making import LockRequest, fetch, make_lock
 from builder.settings import Settings
+from builder.skills import ReadSkill, read_skills, store_skills
 from builder.workshop import Workshop, recipe, tool_images
 from images.config import ImageConfig, parse_config
-from images.errors import UsageError
+from images.errors import StateError, UsageError
 from images.lock import Lock, Recipe
 from images.lockfile import LOCK_NAME, MAX_LOCK_BYTES, lock_bytes, parse_lock
 from provenance.writing import replace_file
@@ -32,6 +33,10 @@ class Project:
     def lock_path(self) -> Path:
         """Beside builder.toml."""
         return self.config_path.parent / LOCK_NAME
+
+    def skills(self) -> tuple[ReadSkill, ...]:
+        """The Skills as they lie on disk now. UsageError or CredentialFound naming what must not be there."""
+        return read_skills(self.config.skills, self.config_path.parent)
 
 
 def open_project(config_path: Path) -> Project:
@@ -53,7 +58,8 @@ def read_lock_file(path: Path) -> tuple[Lock, bytes]:
 def read_fresh_lock(project: Project, settings: Settings) -> tuple[Lock, bytes]:
     """The lock beside builder.toml, which must be the one of this configuration and this program."""
     lock, raw = read_lock_file(project.lock_path)
-    require_fresh(project.config, lock, _known_recipe(lock, settings), where=str(project.lock_path))
+    recipe_now = _known_recipe(lock, settings)
+    require_fresh(project.config, lock, recipe_now, project.skills(), where=str(project.lock_path))
     return lock, raw
 
 
@@ -73,12 +79,15 @@ def resolve_lock(workshop: Workshop, project: Project, *, renew: frozenset[str] 
     A readable lock that is there keeps what its pins still say, so that nothing is resolved twice, except
     for the names in ``renew``.
     """
+    skills = project.skills()
+    store_skills(skills, workshop.store)
     request = LockRequest(
         recipe=lock_recipe(workshop),
         tools=tool_images(workshop),
         layout=workshop.state.layout,
         previous=_previous(workshop, project),
         renew=renew,
+        skills=skills,
     )
     with (
         workshop.reporter.step("resolve and fetch every artifact") as step,
@@ -87,8 +96,32 @@ def resolve_lock(workshop: Workshop, project: Project, *, renew: frozenset[str] 
         return make_lock(project.config, request, resolver)
 
 
+def keep_skills(workshop: Workshop, project: Project, lock: Lock) -> None:
+    """Copy Skills that a fresh state lacks from beside builder.toml, if they are still the locked ones."""
+    lacking = {
+        skill.name
+        for skill in lock.skills
+        if not workshop.store.intact(lock.artifact(skill.artifact).integrity)
+    }
+    if lacking:
+        found = (skill for skill in project.skills() if skill.lock.name in lacking)
+        store_skills(
+            tuple(one for one in found if one.integrity == lock.artifact(one.lock.artifact).integrity),
+            workshop.store,
+        )
+
+
 def fetch_missing(workshop: Workshop, lock: Lock) -> None:
-    """Fill the store with what this lock names and the store lacks; no engine is asked when nothing lacks."""
+    """Fill the store with what this lock names and the store lacks; no engine is asked when nothing lacks.
+
+    No registry has a Skill: ``builder lock`` copied it from beside builder.toml, and copies it again.
+    """
+    for skill in lock.skills:
+        artifact = lock.artifact(skill.artifact)
+        if not workshop.store.intact(artifact.integrity):
+            raise StateError(
+                "is not in this state's store, or damaged there", where=skill.place, hint="builder lock"
+            )
     if all(workshop.store.intact(artifact.integrity) for artifact in lock.artifacts):
         return
     with (
@@ -101,7 +134,7 @@ def fetch_missing(workshop: Workshop, lock: Lock) -> None:
 def stale_reasons(project: Project, settings: Settings) -> tuple[str, ...]:
     """What changed since the lock was made; empty when it is fresh. For ``lock --check``."""
     lock, _ = read_lock_file(project.lock_path)
-    return check_lock(project.config, lock, _known_recipe(lock, settings))
+    return check_lock(project.config, lock, _known_recipe(lock, settings), project.skills())
 
 
 def _known_recipe(lock: Lock, settings: Settings) -> Recipe:

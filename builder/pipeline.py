@@ -22,7 +22,7 @@ from builder.buildkit import build_image
 from builder.buildx import take_buildx
 from builder.evidence import attach_evidence, find_proved, remember
 from builder.leftovers import remove_leftovers
-from builder.locking import Project, fetch_missing, read_fresh_lock
+from builder.locking import Project, fetch_missing, keep_skills, read_fresh_lock
 from builder.probing import probe_engine
 from builder.providing import provide, provide_base, require_buildkit
 from builder.scanning import scan_built
@@ -113,6 +113,7 @@ def _build_new(
     workshop: Workshop, request: BuildRequest, lock: Lock, summary: LockSummary, lock_raw: bytes
 ) -> BuildResult:
     started = request.now()
+    keep_skills(workshop, request.project, lock)
     detected = _build_and_look(workshop, lock, summary, request.now)
     facts = BuildFacts(
         image_name=request.image_name,

@@ -32,9 +32,9 @@ def package_trees(lock: Lock, platform: Platform) -> tuple[PackageTree, ...]:
     """Which directory of the image holds which package, as the lock says."""
     by_id = lock.by_id()
     return tuple(
-        PackageTree(f"opt/agents/{agent.name}/{entry.path}", artifact.name, artifact.version)
-        for agent in lock.agents
-        for entry in agent.tree(platform).entries
+        PackageTree(f"{one.directory.lstrip('/')}/{entry.path}", artifact.name, artifact.version)
+        for one in lock.installed
+        for entry in one.tree(platform).entries
         for artifact in (by_id[entry.artifact],)
     )
 

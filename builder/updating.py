@@ -14,7 +14,7 @@ from builder.bootstrap import Role
 from builder.config_edit import set_pins
 from builder.locking import Project, resolve_lock
 from builder.providing import open_resolver, reference
-from builder.resolve.newest import BASE, NODE, PinStanding, Standing, newest_versions
+from builder.resolve.newest import BASE, MCP, NODE, PinStanding, Standing, newest_versions
 from builder.resolve.tags import Tagged, look_up
 from builder.workshop import Workshop
 from images.config import BaseReference, ImageConfig, check_version, parse_config
@@ -73,7 +73,8 @@ def parse_moves(words: Sequence[str], config: ImageConfig) -> tuple[Move, ...]:
 
 def pin_names(config: ImageConfig) -> tuple[str, ...]:
     """The pins of a configuration, as ``lock --upgrade`` takes them."""
-    return (*(str(agent.name) for agent in config.agents), NODE, BASE)
+    agents, servers = (str(agent.name) for agent in config.agents), (f"{MCP}{one.name}" for one in config.mcp)
+    return (*agents, *servers, NODE, BASE)
 
 
 def standings(
@@ -235,6 +236,7 @@ def _check_target(name: str, target: str) -> None:
 def _explicit(config: ImageConfig, moves: tuple[Move, ...]) -> Iterable[PinStanding]:
     """Moves whose target the operator gave: also back, if he says so."""
     now = {str(agent.name): (f"agents.{agent.name}", agent.version) for agent in config.agents}
+    now |= {f"{MCP}{one.name}": (f"{MCP}{one.name}.version", one.version) for one in config.mcp}
     now |= {NODE: ("node.version", config.node.version)}
     now |= {BASE: ("image.base", str(config.base.digest or config.base))}
     for move in moves:

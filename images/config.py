@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
+from images.additions import McpPin, SkillPin
 from images.digests import Digest
 from images.errors import UsageError
 from images.oci import Platform
@@ -18,10 +19,7 @@ SCHEMA: Final = 1
 WATCH_UID: Final = 997  # neither root nor the agent: PID 1's own
 
 # Sections that the format has and this version does not: refused by name, never ignored.
-LATER: Final = {
-    name: f"[{name}] is not in this version yet: remove the section"
-    for name in ("toolchain", "mcp", "skills")
-}
+LATER: Final = {"toolchain": "[toolchain] is not in this version yet: remove the section"}
 
 
 class AgentName(StrEnum):
@@ -142,6 +140,8 @@ class ImageConfig:
     agents: tuple[AgentPin, ...]  # sorted by name
     node: NodePin
     run: RunDefaults
+    mcp: tuple[McpPin, ...] = ()  # sorted by name
+    skills: tuple[SkillPin, ...] = ()  # sorted by name
 
 
 def parse_config(text: str, *, where: str) -> ImageConfig:
@@ -178,6 +178,11 @@ def _values(model: BuilderToml) -> ImageConfig:
                 deadline=parse_duration(run.limits.deadline),
             ),
         ),
+        mcp=tuple(
+            McpPin(name, server.npm, server.version, tuple(server.args), tuple(sorted(server.env)))
+            for name, server in sorted(model.mcp.items())
+        ),
+        skills=tuple(SkillPin(name, directory) for name, directory in sorted(model.skills.items())),
     )
 
 

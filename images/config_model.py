@@ -4,10 +4,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from typing import Annotated, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, model_validator
 
+from images.additions import (
+    ADDITION_NAME,
+    MAX_ADDITION_NAME,
+    MAX_ADDITIONS,
+    MAX_ARGUMENTS,
+    VARIABLE_NAME,
+    check_arguments,
+    check_directory,
+)
 from images.config import (
     WATCH_UID,
     check_version,
@@ -39,6 +48,9 @@ Peer = Annotated[str, _checked(parse_peer)]
 Memory = Annotated[str, _checked(parse_memory)]
 Duration = Annotated[str, _checked(parse_duration)]
 PackageName = Annotated[str, StringConstraints(pattern=NPM_NAME)]
+AdditionName = Annotated[str, StringConstraints(pattern=ADDITION_NAME, max_length=MAX_ADDITION_NAME)]
+VariableName = Annotated[str, StringConstraints(pattern=VARIABLE_NAME)]
+SkillDirectory = Annotated[str, _checked(check_directory)]
 
 
 class _Strict(BaseModel):
@@ -113,6 +125,39 @@ class Node(_Strict):
         return self
 
 
+class McpServer(_Strict):
+    """An MCP server from npm: installed, and enabled for nobody."""
+
+    npm: PackageName = Field(description="Its npm package.")
+    version: Version
+    args: Annotated[list[str], Field(max_length=MAX_ARGUMENTS)] = Field(
+        [], description="Arguments, as they are: no shell, no variables, no credential."
+    )
+    env: Annotated[list[VariableName], Field(max_length=MAX_ARGUMENTS)] = Field(
+        [], description="Names of the variables that it reads: whoever starts it gives their values."
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _known_kinds(cls, value: Any) -> Any:
+        if isinstance(value, dict) and "pypi" in value:
+            raise ValueError("servers from pypi are not in this version yet; expected npm = and version =")
+        values = isinstance(value, dict) and isinstance(value.get("env"), dict)
+        if values:
+            raise ValueError(
+                "env has values, and everybody with the image could read them; "
+                'expected names alone, as in env = ["GITHUB_TOKEN"]'
+            )
+        return value
+
+    @model_validator(mode="after")
+    def _plain(self) -> McpServer:
+        check_arguments(self.args)
+        if len(set(self.env)) != len(self.env):
+            raise ValueError("env: one is named twice; expected each once")
+        return self
+
+
 class Limits(_Strict):
     """Limits of a run."""
 
@@ -139,6 +184,12 @@ class BuilderToml(_Strict):
     image: Image
     agents: Agents
     node: Node
+    mcp: Annotated[dict[AdditionName, McpServer], Field(max_length=MAX_ADDITIONS)] = Field(
+        {}, description="MCP servers, by name: installed, off."
+    )
+    skills: Annotated[dict[AdditionName, SkillDirectory], Field(max_length=MAX_ADDITIONS)] = Field(
+        {}, description="Skills, by name: a directory below this file's."
+    )
     run: Run = Run()
 
     @model_validator(mode="after")

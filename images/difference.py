@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from images.digests import Digest, canonical_json
-from images.lock import Artifact, ArtifactKind, Lock
+from images.lock import Artifact, ArtifactKind, Lock, SkillFile
 from images.oci import Descriptor, OciImage
 
 
@@ -154,19 +154,30 @@ def _fields(lock: Lock) -> dict[str, str]:
         "recipe.epoch": str(recipe.epoch),
         "recipe.compression": f"{recipe.compression} {recipe.level}",
     }
+    for server in lock.mcp:
+        found[server.place] = f"{server.package}@{server.version}"
+        found[f"{server.place}.args"] = _listed(server.args)
+        found[f"{server.place}.env"] = _listed(server.env)
+    for skill in lock.skills:
+        found[skill.place] = str(lock.artifact(skill.artifact).integrity)
+        found |= {f"{skill.place}/{file.path}": _described(file) for file in skill.files}
     for image in lock.base.images:
         found[f"base.{image.platform}"] = str(image.manifest)
     return found
 
 
+def _described(file: SkillFile) -> str:
+    return f"{'0755' if file.executable else '0644'} {file.size} {file.content}"
+
+
 def _places(lock: Lock) -> dict[str, str]:
     """Where the artifacts lie in each tree, as one digest for each."""
     return {
-        f"agents.{agent.name}, places on {tree.platform}": Digest.of(
+        f"{one.place}, places on {tree.platform}": Digest.of(
             canonical_json([[entry.path, entry.artifact] for entry in tree.entries])
         )
-        for agent in lock.agents
-        for tree in agent.trees
+        for one in lock.installed
+        for tree in one.trees
     }
 
 
@@ -184,6 +195,8 @@ def _packages(before: Lock, after: Lock) -> Iterable[PackageChange]:
 def _by_name(lock: Lock) -> dict[tuple[ArtifactKind, str], dict[str, Artifact]]:
     found: dict[tuple[ArtifactKind, str], dict[str, Artifact]] = {}
     for artifact in lock.artifacts:
+        if artifact.kind is ArtifactKind.SKILL:
+            continue  # has no versions: its files are compared one by one
         found.setdefault((artifact.kind, artifact.name), {})[artifact.version] = artifact
     return found
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from images.digests import Digest, canonical_json
-from images.lock import AgentLock, Artifact, Lock, LockSummary
+from images.lock import Artifact, Installed, Lock, LockSummary
 from images.lockfile import lock_digest
 from images.oci import Platform
 
@@ -35,6 +35,8 @@ NOT_IN_KEY: Final = frozenset(
         "artifacts.authenticated",
         "artifacts.scripts (not run)",
         "agents.trees.bundled",  # inside a tarball whose integrity is in the key
+        "mcp.trees.bundled",
+        "skills",  # what each file is: the integrity of the Skill's archive covers it
         "anything of another platform",
     }
 )
@@ -43,9 +45,22 @@ NOT_IN_KEY: Final = frozenset(
 def content_key(lock: Lock, platform: Platform) -> Digest:
     """The key of one declared platform: SHA-256 over RFC 8785 JSON; nothing of the host enters."""
     recipe, user = lock.recipe, lock.user
+    additions: dict[str, object] = {}  # no key where there are none: what keys were, they stay
+    if lock.mcp:
+        additions["mcp"] = {
+            server.name: {
+                **_installed(server, platform),
+                "args": list(server.args),
+                "env": list(server.env),
+            }
+            for server in lock.mcp
+        }
+    if lock.skills:
+        additions["skills"] = [skill.artifact for skill in lock.skills]
     return Digest.of(
         canonical_json(
             {
+                **additions,
                 "version": KEY_VERSION,
                 "platform": str(platform),
                 "base": str(lock.base.image(platform).manifest),
@@ -56,7 +71,7 @@ def content_key(lock: Lock, platform: Platform) -> Digest:
                 "renderer": recipe.renderer,
                 "buildkit": recipe.buildkit,
                 "node": lock.node_id(platform),
-                "agents": {str(agent.name): _agent(agent, platform) for agent in lock.agents},
+                "agents": {str(agent.name): _installed(agent, platform) for agent in lock.agents},
                 "artifacts": {artifact.id: _artifact(artifact) for artifact in lock.artifacts_for(platform)},
             }
         )
@@ -77,10 +92,10 @@ def summarise(lock: Lock, platform: Platform) -> LockSummary:
     )
 
 
-def _agent(agent: AgentLock, platform: Platform) -> JsonValue:
+def _installed(one: Installed, platform: Platform) -> dict[str, JsonValue]:
     return {
-        "root": agent.root,
-        "tree": {entry.path: entry.artifact for entry in agent.tree(platform).entries},
+        "root": one.root,
+        "tree": {entry.path: entry.artifact for entry in one.tree(platform).entries},
     }
 
 

@@ -1,13 +1,14 @@
-"""The commands that an image puts on the PATH: a generated shell script per agent, updaters off."""
+"""The generated shell scripts of an image: a command per agent, updaters off; a starter per MCP server."""
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass
 from typing import Final
 
 from images.config import AgentName
 from images.errors import UsageError
-from images.lock import AgentLock, Lock
+from images.lock import AgentLock, Lock, McpLock
 from images.oci import Platform
 
 NODE: Final = "/opt/node/bin/node"
@@ -66,7 +67,7 @@ def entry_path(lock: Lock, agent: AgentLock) -> str:
     """The file that an agent's launcher starts: its package's own command. UsageError when it has none."""
     for name, file in lock.artifact(agent.root).bins:
         if name == agent.name.command:
-            return f"/opt/agents/{agent.name}/{agent.root_path}/{file.removeprefix('./')}"
+            return f"{agent.directory}/{agent.root_path}/{file.removeprefix('./')}"
     raise UsageError(
         f"{agent.package}@{agent.version} has no command {agent.name.command!r}",
         where=f"agents.{agent.name}",
@@ -82,6 +83,25 @@ def launcher_script(lock: Lock, agent: AgentLock) -> bytes:
     return "\n".join(["#!/bin/sh", *settings, f'exec {start} "$@"', ""]).encode()
 
 
+def server_path(server: McpLock) -> str:
+    """Where an MCP server's starter lies: on no PATH, and in no agent's configuration."""
+    return f"{server.directory}/run"
+
+
+def server_script(lock: Lock, server: McpLock) -> bytes:
+    """The text of an MCP server's starter: Node, the installed file, the locked arguments; nothing else."""
+    file = server.entry(lock.artifact(server.root))
+    if file is None:
+        raise UsageError(
+            f"{server.package}@{server.version} has no command that could be the server",
+            where=server.place,
+            hint="choose a version of it that has",
+        )
+    entry = f"{server.directory}/{server.root_path}/{file}"
+    words = " ".join(shlex.quote(word) for word in (NODE, entry, *server.args))
+    return f'#!/bin/sh\nexec {words} "$@"\n'.encode()
+
+
 def versions_document(lock: Lock, platform: Platform, key: str) -> dict[str, object]:
     """What ``/etc/agent-image.json`` says: versions and key, nothing of the clock or the host."""
     return {
@@ -91,4 +111,20 @@ def versions_document(lock: Lock, platform: Platform, key: str) -> dict[str, obj
         "base": str(lock.base.image(platform).manifest),
         "node": lock.node_version,
         "agents": {str(agent.name): agent.version for agent in lock.agents},
+        "mcp": {
+            server.name: {
+                "package": server.package,
+                "version": server.version,
+                "run": server_path(server),
+                "env": list(server.env),
+            }
+            for server in lock.mcp
+        },
+        "skills": {
+            skill.name: {
+                "path": skill.directory,
+                "integrity": str(lock.artifact(skill.artifact).integrity),
+            }
+            for skill in lock.skills
+        },
     }

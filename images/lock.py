@@ -21,10 +21,11 @@ NODE_PACKAGES: Final = {
 
 
 class ArtifactKind(StrEnum):
-    """What an artifact is; closed. Debian packages, wheels, Skills, archives join with their sections."""
+    """What an artifact is; closed. Debian packages, wheels, archives join with their sections."""
 
     NPM = "npm"
     NODE = "node"
+    SKILL = "skill"
 
 
 class Authentication(StrEnum):
@@ -33,6 +34,7 @@ class Authentication(StrEnum):
     TOFU = "tofu"
     NPM_SIGNATURE = "npm-signature"
     NPM_PROVENANCE = "npm-provenance"
+    LOCAL = "local"  # the operator's own directory: it came from nowhere else
 
 
 class ScriptEvent(StrEnum):
@@ -60,10 +62,11 @@ class InstallScript:
 class Artifact:
     """One thing that the build takes from the store.
 
-    ``size``: bytes of the file in the store. ``platforms``: the declared platforms that use it.
-    ``parents``: ids of the artifacts that asked for it, or a root's place in builder.toml (``agents.pi``,
-    ``node``). ``bins``: command name -> file below the package. ``scripts_run``: whether builder.toml names
-    it under install-scripts. ``registry``: the alias of where it came from, never an address.
+    ``size``: bytes of the file in the store. ``version``: empty for a Skill, which is what its hash says.
+    ``platforms``: the declared platforms that use it. ``parents``: ids of the artifacts that asked for it, or
+    a root's place in builder.toml (``agents.pi``, ``mcp.files``, ``skills.review``, ``node``). ``bins``:
+    command name -> file below the package. ``scripts_run``: whether builder.toml names it under
+    install-scripts. ``registry``: the alias of where it came from, never an address.
     """
 
     kind: ArtifactKind
@@ -82,12 +85,17 @@ class Artifact:
     @property
     def id(self) -> str:
         """``kind:name@version``, unique in a lock."""
-        return f"{self.kind}:{self.name}@{self.version}"
+        return f"{self.kind}:{self.label}"
+
+    @property
+    def label(self) -> str:
+        """For people: ``name@version``, or the name where there is no version."""
+        return f"{self.name}@{self.version}" if self.version else self.name
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class TreeEntry:
-    """Where one artifact is unpacked below ``/opt/agents/<name>``: ``node_modules/a/node_modules/b``."""
+    """Where one artifact is unpacked below its root's directory: ``node_modules/a/node_modules/b``."""
 
     path: str
     artifact: str
@@ -103,7 +111,7 @@ class Bundled:
 
 @dataclass(frozen=True, slots=True)
 class Tree:
-    """What one agent's directory holds on one platform, sorted by path."""
+    """What one root's directory holds on one platform, sorted by path."""
 
     platform: Platform
     entries: tuple[TreeEntry, ...]
@@ -115,10 +123,10 @@ class Tree:
 
 
 @dataclass(frozen=True, slots=True)
-class AgentLock:
-    """One agent: its root package and its tree on each platform."""
+class Installed:
+    """One thing that npm resolved: its root package and its tree on each platform."""
 
-    name: AgentName
+    name: str
     package: str
     version: str
     trees: tuple[Tree, ...]
@@ -136,6 +144,81 @@ class AgentLock:
     def tree(self, platform: Platform) -> Tree:
         """The tree of a declared platform (the parser holds that there is one)."""
         return next(tree for tree in self.trees if tree.platform == platform)
+
+
+@dataclass(frozen=True, slots=True)
+class AgentLock(Installed):
+    """One agent, in ``/opt/agents/<name>``."""
+
+    name: AgentName
+
+    @property
+    def place(self) -> str:
+        """Where builder.toml names it."""
+        return f"agents.{self.name}"
+
+    @property
+    def directory(self) -> str:
+        """Where it lies in the image."""
+        return f"/opt/agents/{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class McpLock(Installed):
+    """One MCP server, in ``/opt/mcp/<name>``: ``args`` follow its command, ``env`` names what it reads."""
+
+    args: tuple[str, ...] = ()
+    env: tuple[str, ...] = ()
+
+    @property
+    def place(self) -> str:
+        """Where builder.toml names it."""
+        return f"mcp.{self.name}"
+
+    @property
+    def directory(self) -> str:
+        """Where it lies in the image."""
+        return f"/opt/mcp/{self.name}"
+
+    def entry(self, root: Artifact) -> str | None:
+        """The file of the root package that is started: its only command, else the one of its own name."""
+        commands = dict(root.bins)
+        if len(commands) == 1:
+            return next(iter(commands.values()))
+        return commands.get(self.package.rpartition("/")[2])
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class SkillFile:
+    """One file of a Skill. ``size`` in bytes; ``content``: its SHA-256."""
+
+    path: str
+    executable: bool
+    size: int
+    content: Digest
+
+
+@dataclass(frozen=True, slots=True)
+class SkillLock:
+    """One Skill, in ``/opt/skills/<name>``: its files, sorted by path; its artifact is them as one file."""
+
+    name: str
+    files: tuple[SkillFile, ...]
+
+    @property
+    def place(self) -> str:
+        """Where builder.toml names it."""
+        return f"skills.{self.name}"
+
+    @property
+    def directory(self) -> str:
+        """Where it lies in the image."""
+        return f"/opt/skills/{self.name}"
+
+    @property
+    def artifact(self) -> str:
+        """The id of its artifact."""
+        return f"{ArtifactKind.SKILL}:{self.name}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,6 +286,13 @@ class Lock:
     install_scripts: tuple[str, ...]
     agents: tuple[AgentLock, ...]
     artifacts: tuple[Artifact, ...]
+    mcp: tuple[McpLock, ...] = ()
+    skills: tuple[SkillLock, ...] = ()
+
+    @property
+    def installed(self) -> tuple[AgentLock | McpLock, ...]:
+        """Everything that has a tree of npm packages."""
+        return (*self.agents, *self.mcp)
 
     def artifact(self, artifact_id: str) -> Artifact:
         """By id; KeyError cannot happen for an id that this lock mentions."""
@@ -243,7 +333,8 @@ class LockSummary:
 
 
 def config_digest(config: ImageConfig) -> Digest:
-    """SHA-256 over what can change resolution: base, platforms, agents, Node, whose scripts may run."""
+    """SHA-256 over what can change resolution: base, platforms, agents, servers, Node, install scripts."""
+    mcp = {pin.name: [pin.package, pin.version] for pin in config.mcp}
     return Digest.of(
         canonical_json(
             {
@@ -253,6 +344,7 @@ def config_digest(config: ImageConfig) -> Digest:
                 "agents": {str(pin.name): pin.version for pin in config.agents},
                 "node": config.node.version,
                 "install-scripts": list(config.node.install_scripts),
+                **({"mcp": mcp} if mcp else {}),
             }
         )
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Final
@@ -9,13 +10,16 @@ from typing import Final
 from images.lock import (
     NODE_PACKAGES,
     NODE_PARENT,
-    AgentLock,
     ArtifactKind,
+    Authentication,
+    Installed,
     Lock,
+    SkillLock,
     Tree,
     walk_reachable,
 )
 from images.oci import Platform
+from images.skills import MAX_SKILL_BYTES, REQUIRED, SKILL_REGISTRY, collision
 
 
 def broken_law(lock: Lock) -> str | None:
@@ -35,8 +39,12 @@ def _lists_are_sorted(lock: Lock) -> str | None:
         ("platforms", lock.platforms),
         ("install_scripts", lock.install_scripts),
         ("agents", [agent.name for agent in lock.agents]),
+        ("mcp", [server.name for server in lock.mcp]),
+        ("skills", [skill.name for skill in lock.skills]),
         ("artifacts", [artifact.id for artifact in lock.artifacts]),
     ]
+    lists += [(f"{server.place} env", server.env) for server in lock.mcp]
+    lists += [(skill.place, [file.path for file in skill.files]) for skill in lock.skills]
     for artifact in lock.artifacts:
         lists.append((f"{artifact.id} platforms", artifact.platforms))
         lists.append((f"{artifact.id} parents", artifact.parents))
@@ -65,9 +73,10 @@ def _base_covers_the_platforms(lock: Lock) -> str | None:
 
 
 def _trees_cover_the_platforms(lock: Lock) -> str | None:
+    for one in lock.installed:
+        if tuple(tree.platform for tree in one.trees) != lock.platforms:
+            return f"{one.place}.trees: not exactly the declared platforms"
     for agent in lock.agents:
-        if tuple(tree.platform for tree in agent.trees) != lock.platforms:
-            return f"agents.{agent.name}.trees: not exactly the declared platforms"
         if agent.package != agent.name.package:
             return f"agents.{agent.name}.package: expected {agent.name.package}"
     return None
@@ -75,20 +84,23 @@ def _trees_cover_the_platforms(lock: Lock) -> str | None:
 
 def _trees_are_whole(lock: Lock) -> str | None:
     known = lock.by_id()
+    for one in lock.installed:
+        for tree in one.trees:
+            if (problem := _tree_is_whole(one, tree, frozenset(known))) is not None:
+                return f"{one.place}.trees.{tree.platform}: {problem}"
     for agent in lock.agents:
-        for tree in agent.trees:
-            if (problem := _tree_is_whole(agent, tree, frozenset(known))) is not None:
-                return f"agents.{agent.name}.trees.{tree.platform}: {problem}"
-        root = known[agent.root]
-        if agent.name.command not in dict(root.bins):
-            return f"{root.id}: has no command {agent.name.command}"
+        if agent.name.command not in dict(known[agent.root].bins):
+            return f"{agent.root}: has no command {agent.name.command}"
+    for server in lock.mcp:
+        if server.entry(known[server.root]) is None:
+            return f"{server.root}: has no command that could be the server"
     return None
 
 
-def _tree_is_whole(agent: AgentLock, tree: Tree, known: frozenset[str]) -> str | None:
+def _tree_is_whole(one: Installed, tree: Tree, known: frozenset[str]) -> str | None:
     paths = {entry.path: entry.artifact for entry in tree.entries}
-    if paths.get(agent.root_path) != agent.root:
-        return f"{agent.root_path} is not {agent.root}"
+    if paths.get(one.root_path) != one.root:
+        return f"{one.root_path} is not {one.root}"
     bundled = {item.path for item in tree.bundled}
     if bundled & set(paths):
         return "a path is both unpacked and bundled"
@@ -108,8 +120,10 @@ def _used_platforms(lock: Lock) -> dict[str, set[Platform]]:
     used: dict[str, set[Platform]] = {}
     for platform in lock.platforms:
         used.setdefault(lock.node_id(platform), set()).add(platform)
-    for agent in lock.agents:
-        for tree in agent.trees:
+    for skill in lock.skills:
+        used[skill.artifact] = set(lock.platforms)
+    for one in lock.installed:
+        for tree in one.trees:
             for entry in tree.entries:
                 used.setdefault(entry.artifact, set()).add(tree.platform)
     return used
@@ -124,9 +138,10 @@ def _every_artifact_is_used_as_said(lock: Lock) -> str | None:
 
 
 def _every_artifact_is_reached(lock: Lock) -> str | None:
-    roots = {NODE_PARENT, *(f"agents.{agent.name}" for agent in lock.agents)}
+    asked = {one.place: one.root for one in lock.installed}
+    asked |= {skill.place: skill.artifact for skill in lock.skills}
+    roots = {NODE_PARENT, *asked}
     known = {artifact.id for artifact in lock.artifacts}
-    asked = {f"agents.{agent.name}": agent.root for agent in lock.agents}
     for artifact in lock.artifacts:
         for parent in artifact.parents:
             if parent not in known and parent not in roots:
@@ -138,6 +153,42 @@ def _every_artifact_is_reached(lock: Lock) -> str | None:
     reached = set(walk_reachable(lock.artifacts, frozenset(roots)))
     missing = sorted(known - reached)
     return f"{missing[0]}: nothing that builder.toml names leads to it" if missing else None
+
+
+def _skills_are_whole(lock: Lock) -> str | None:
+    for skill in lock.skills:
+        if (problem := _skill_is_whole(skill)) is not None:
+            return f"{skill.place}: {problem}"
+    return None
+
+
+def _skill_is_whole(skill: SkillLock) -> str | None:
+    paths = [file.path for file in skill.files]
+    if REQUIRED not in paths:
+        return f"has no {REQUIRED}"
+    if (pair := collision(paths)) is not None:
+        return f"{pair[0]} and {pair[1]} differ in letter case alone"
+    above = {path[: at.start()] for path in paths for at in re.finditer("/", path)}
+    if both := above & set(paths):
+        return f"{min(both)} is a file and a directory"
+    if sum(file.size for file in skill.files) > MAX_SKILL_BYTES:
+        return f"larger than {MAX_SKILL_BYTES} bytes"
+    return None
+
+
+def _skill_artifacts_are_plain(lock: Lock) -> str | None:
+    places = {skill.artifact: skill.place for skill in lock.skills}
+    for artifact in lock.artifacts:
+        local = artifact.kind is ArtifactKind.SKILL
+        if local != (artifact.authenticated is Authentication.LOCAL):
+            return f"{artifact.id}: a Skill and only a Skill is authenticated as {Authentication.LOCAL}"
+        if local and (
+            artifact.parents != (places.get(artifact.id, ""),) or artifact.bins or artifact.scripts
+        ):
+            return f"{artifact.id}: is not just what builder.toml names"
+        if local and (artifact.integrity.algorithm != "sha256" or artifact.registry != SKILL_REGISTRY):
+            return f"{artifact.id}: expected a sha256 and the registry {SKILL_REGISTRY}"
+    return None
 
 
 def _scripts_run_as_named(lock: Lock) -> str | None:
@@ -164,4 +215,6 @@ _LAWS: Final[tuple[Callable[[Lock], str | None], ...]] = (
     _trees_are_whole,
     _every_artifact_is_reached,
     _scripts_run_as_named,
+    _skills_are_whole,
+    _skill_artifacts_are_plain,
 )

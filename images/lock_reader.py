@@ -7,6 +7,14 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final, NoReturn, TypeVar
 
+from images.additions import (
+    ADDITION_NAME,
+    MAX_ADDITION_NAME,
+    MAX_ADDITIONS,
+    MAX_ARGUMENTS,
+    VARIABLE_NAME,
+    check_arguments,
+)
 from images.config import AgentName, UserAccount, check_version
 from images.digests import Digest, Integrity
 from images.errors import BuilderError, UsageError
@@ -21,14 +29,18 @@ from images.lock import (
     Bundled,
     InstallScript,
     Lock,
+    McpLock,
     Recipe,
     ScriptEvent,
+    SkillFile,
+    SkillLock,
     ToolImages,
     Tree,
     TreeEntry,
 )
 from images.lock_laws import broken_law
 from images.oci import DOCKER_LAYER_GZIP, LAYER_TYPES, MAX_LAYERS, Descriptor, Platform
+from images.skills import MAX_FILE_BYTES, MAX_FILES, path_problem
 
 if TYPE_CHECKING:
     from images.strictjson import JsonValue
@@ -54,6 +66,10 @@ _USER: Final = re.compile(r"[a-z_][a-z0-9_-]{0,30}", re.ASCII)
 _BASE_NAME: Final = re.compile(r"[a-z0-9][a-z0-9._:/-]{0,299}", re.ASCII)
 _TAG: Final = re.compile(r"(?:[A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?", re.ASCII)
 _PARENT: Final = re.compile(r"[\x21-\x7e]{1,400}")
+_ADDITION: Final = re.compile(ADDITION_NAME, re.ASCII)
+_VARIABLE: Final = re.compile(VARIABLE_NAME, re.ASCII)
+_LINE: Final = re.compile(r"[^\x00-\x1f\x7f]*")
+_HEX: Final = re.compile(r"[0-9a-f]{64}")
 _PLAIN_VERSION: Final = re.compile(r"v?[0-9][0-9A-Za-z.+-]{0,63}", re.ASCII)
 
 
@@ -141,7 +157,9 @@ def _lock(top: _Place) -> Lock:
     schema = top.value.get("schema") if isinstance(top.value, dict) else None
     if schema != SCHEMA or isinstance(schema, bool):
         top.fail(f"schema {SCHEMA}")
-    found = top.fields(*names, "schema", "tools", "user")
+    found = top.fields(*names, "schema", "tools", "user", optional=("mcp", "skills"))
+    mcp = found["mcp"].map(MAX_ADDITIONS) if "mcp" in found else {}
+    skills = found["skills"].map(MAX_ADDITIONS) if "skills" in found else {}
     tools = found["tools"].fields("resolver", "build_container")
     user = found["user"].fields("name", "uid", "gid")
     return Lock(
@@ -161,6 +179,8 @@ def _lock(top: _Place) -> Lock:
         ),
         agents=tuple(_agent(name, place) for name, place in found["agents"].map(16).items()),
         artifacts=tuple(_artifact(item) for item in found["artifacts"].list(MAX_ARTIFACTS)),
+        mcp=tuple(_server(name, place) for name, place in mcp.items()),
+        skills=tuple(_skill(name, place) for name, place in skills.items()),
     )
 
 
@@ -220,6 +240,43 @@ def _agent(name: str, place: _Place) -> AgentLock:
     )
 
 
+def _server(name: str, place: _Place) -> McpLock:
+    found = place.fields("package", "version", "trees", "args", "env")
+    args = tuple(item.text(_LINE, "one line") for item in found["args"].list(MAX_ARGUMENTS))
+    try:
+        check_arguments(args)
+    except ValueError:
+        found["args"].fail("arguments without a credential")
+    return McpLock(
+        name=_addition_name(name, place),
+        package=found["package"].text(NPM_NAME, "an npm package name"),
+        version=_version(found["version"]),
+        trees=tuple(_tree(platform, item) for platform, item in found["trees"].map(16).items()),
+        args=args,
+        env=tuple(
+            item.text(_VARIABLE, "the name of a variable") for item in found["env"].list(MAX_ARGUMENTS)
+        ),
+    )
+
+
+def _skill(name: str, place: _Place) -> SkillLock:
+    files = []
+    for path, item in place.map(MAX_FILES).items():
+        if (problem := path_problem(path)) is not None:
+            item.fail(f"a plain path (this one {problem})")
+        parts = item.fields("executable", "size", "sha256")
+        content = Digest("sha256:" + parts["sha256"].text(_HEX, "64 hexadecimal digits"))
+        size = parts["size"].integer(0, MAX_FILE_BYTES)
+        files.append(SkillFile(path, parts["executable"].boolean(), size, content))
+    return SkillLock(_addition_name(name, place), tuple(files))
+
+
+def _addition_name(name: str, place: _Place) -> str:
+    if len(name) > MAX_ADDITION_NAME or not _ADDITION.fullmatch(name):
+        place.fail("a name of lower case letters, digits and hyphens")
+    return name
+
+
 def _tree(platform: str, place: _Place) -> Tree:
     found = place.fields("packages", "bundled")
     entries = []
@@ -245,10 +302,11 @@ def _artifact(place: _Place) -> Artifact:
         (_command_name(name, item), item.text(BIN_FILE, "a file below the package"))
         for name, item in (found["bins"].map(1000).items() if "bins" in found else ())
     )
+    kind = found["kind"].choice(ArtifactKind)
     return Artifact(
-        kind=found["kind"].choice(ArtifactKind),
+        kind=kind,
         name=found["name"].text(NPM_NAME, "an npm package name"),
-        version=_version(found["version"]),
+        version=_no_version(found["version"]) if kind is ArtifactKind.SKILL else _version(found["version"]),
         integrity=_integrity(found["integrity"]),
         size=found["size"].integer(1, MAX_ARTIFACT_BYTES),
         platforms=tuple(_platform(item, item.value) for item in found["platforms"].list(16)),
@@ -297,6 +355,10 @@ def _version(place: _Place) -> str:
         except ValueError:
             pass
     place.fail("an exact version")
+
+
+def _no_version(place: _Place) -> str:
+    return place.text(re.compile(""), "no version: a Skill is what its hash says")
 
 
 def _integrity(place: _Place) -> Integrity:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from images.digests import Digest
 from images.errors import BuilderError, UsageError
-from images.lock import SCHEMA, AgentLock, Artifact, BaseImage, BaseLock, Lock, Tree
+from images.lock import SCHEMA, Artifact, BaseImage, BaseLock, Installed, Lock, McpLock, SkillLock, Tree
 from images.lock_reader import HINT, read_lock
 from images.strictjson import read_object
 
@@ -54,7 +54,14 @@ def parse_lock(raw: bytes, *, where: str = LOCK_NAME, error: type[BuilderError] 
 
 def _document(lock: Lock) -> dict[str, JsonValue]:
     recipe, tools, user = lock.recipe, lock.tools, lock.user
+    # Where there are none there is no key: a lock without them is what it was before they existed.
+    additions: dict[str, JsonValue] = {}
+    if lock.mcp:
+        additions["mcp"] = {server.name: _server(server) for server in lock.mcp}
+    if lock.skills:
+        additions["skills"] = {skill.name: _skill(skill) for skill in lock.skills}
     return {
+        **additions,
         "schema": SCHEMA,
         "config": str(lock.config),
         "recipe": {
@@ -70,7 +77,7 @@ def _document(lock: Lock) -> dict[str, JsonValue]:
         "base": _base(lock.base),
         "node": {"version": lock.node_version},
         "install_scripts": list(lock.install_scripts),
-        "agents": {str(agent.name): _agent(agent) for agent in lock.agents},
+        "agents": {str(agent.name): _installed(agent) for agent in lock.agents},
         "artifacts": [_artifact(artifact) for artifact in lock.artifacts],
     }
 
@@ -98,11 +105,22 @@ def _base_image(image: BaseImage) -> dict[str, JsonValue]:
     }
 
 
-def _agent(agent: AgentLock) -> dict[str, JsonValue]:
+def _installed(one: Installed) -> dict[str, JsonValue]:
     return {
-        "package": agent.package,
-        "version": agent.version,
-        "trees": {str(tree.platform): _tree(tree) for tree in agent.trees},
+        "package": one.package,
+        "version": one.version,
+        "trees": {str(tree.platform): _tree(tree) for tree in one.trees},
+    }
+
+
+def _server(server: McpLock) -> dict[str, JsonValue]:
+    return {**_installed(server), "args": list(server.args), "env": list(server.env)}
+
+
+def _skill(skill: SkillLock) -> dict[str, JsonValue]:
+    return {
+        file.path: {"executable": file.executable, "size": file.size, "sha256": file.content.hex}
+        for file in skill.files
     }
 
 

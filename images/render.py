@@ -13,21 +13,28 @@ from images.basefacts import BaseFacts
 from images.digests import Digest, canonical_json
 from images.errors import UsageError
 from images.key import content_key
-from images.launchers import NODE, launcher_path, launcher_script, versions_document
-from images.lock import AgentLock, Artifact, Lock
+from images.launchers import (
+    NODE,
+    launcher_path,
+    launcher_script,
+    server_path,
+    server_script,
+    versions_document,
+)
+from images.lock import Artifact, Lock
 from images.oci import Platform
 from images.rootfs import RootEntry, pack_root
-from images.unpacking import Plan, agent_plan, node_plan
+from images.unpacking import Plan, node_plan, npm_plan, skill_plan
 
 # Grows with any change of what is rendered from a lock: it is part of the content key.
-RENDERER_VERSION: Final = 1
+RENDERER_VERSION: Final = 2
 # Unpacks and runs install scripts: nobody in any image. COPY gives what it made to root.
 BUILD_USER: Final = "59000:59000"
 LABEL_KEY: Final = "example.agent-image-builder.key"
 IMAGE_PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _SECTION: Final = re.compile(r"^#% ([a-z-]+)$", re.MULTILINE)
 _PLACEHOLDER: Final = re.compile(r"@([A-Z_]+)@")
-_SECTIONS: Final = ("head", "node", "agent", "image", "agent-copy", "tail")
+_SECTIONS: Final = ("head", "node", "directory", "image", "directory-copy", "tail")
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,11 +98,15 @@ def render(lock: Lock, platform: Platform, template: str, base: BaseFacts) -> Bu
             "the lock was made with another Containerfile.in", where="builder.lock", hint="builder lock"
         )
     key = content_key(lock, platform)
-    image = _planned(lock, platform, base, key)
-    plans = (node_plan(lock, platform), *(agent_plan(lock, agent, platform) for agent in lock.agents))
+    plans = (
+        node_plan(lock, platform),
+        *(npm_plan(lock, one, platform) for one in lock.installed),
+        *(skill_plan(lock, skill) for skill in lock.skills),
+    )
+    image = _planned(lock, platform, base, key, len(plans))
     root = generated_root(lock, platform, base, key)
     files = [
-        ContextFile("Containerfile", _containerfile(lock, template, image).encode()),
+        ContextFile("Containerfile", _containerfile(lock, template, image, plans[1:]).encode()),
         ContextFile("root.tar", pack_root(root, lock.recipe.epoch)),
     ]
     for plan in plans:
@@ -123,7 +134,9 @@ def generated_root(lock: Lock, platform: Platform, base: BaseFacts, key: Digest)
     user = lock.user
     accounts = with_accounts(base.accounts, user, base.shell)
     versions = canonical_json(versions_document(lock, platform, str(key))) + b"\n"
-    directories = ("etc", "home", "opt", "opt/builder", "source", "usr", "usr/local", "usr/local/bin")
+    directories = ["etc", "home", "opt", "opt/builder", "source", "usr", "usr/local", "usr/local/bin"]
+    if lock.mcp:
+        directories += ["opt/mcp", *(server.directory.lstrip("/") for server in lock.mcp)]
     return (
         *(RootEntry(path, 0o755) for path in directories),
         RootEntry("etc/agent-image.json", 0o644, content=versions),
@@ -135,10 +148,14 @@ def generated_root(lock: Lock, platform: Platform, base: BaseFacts, key: Digest)
             RootEntry(launcher_path(agent.name).lstrip("/"), 0o755, content=launcher_script(lock, agent))
             for agent in lock.agents
         ),
+        *(
+            RootEntry(server_path(server).lstrip("/"), 0o755, content=server_script(lock, server))
+            for server in lock.mcp
+        ),
     )
 
 
-def _planned(lock: Lock, platform: Platform, base: BaseFacts, key: Digest) -> PlannedImage:
+def _planned(lock: Lock, platform: Platform, base: BaseFacts, key: Digest, plans: int) -> PlannedImage:
     environment = dict(entry.split("=", 1) for entry in base.settings.environment)
     environment |= _environment(lock)
     return PlannedImage(
@@ -149,7 +166,7 @@ def _planned(lock: Lock, platform: Platform, base: BaseFacts, key: Digest) -> Pl
         entrypoint=(base.init, "--"),
         command=(base.shell,),
         working_dir="/workspace",
-        new_layers=len(lock.agents) + 3,  # the working directory, node, the agents, the generated files
+        new_layers=plans + 2,  # the working directory below them, the generated files above
     )
 
 
@@ -157,7 +174,8 @@ def _environment(lock: Lock) -> dict[str, str]:
     return {"HOME": home_of(lock.user), "LANG": "C.UTF-8", "PATH": IMAGE_PATH}
 
 
-def _containerfile(lock: Lock, template: str, image: PlannedImage) -> str:
+def _containerfile(lock: Lock, template: str, image: PlannedImage, plans: tuple[Plan, ...]) -> str:
+    """``plans``: the directories that have a stage and a layer each; Node has sections of its own."""
     sections = _split(template)
     values = {
         "BUILD_USER": BUILD_USER,
@@ -169,15 +187,15 @@ def _containerfile(lock: Lock, template: str, image: PlannedImage) -> str:
         "COMMAND": json.dumps(image.command),
     }
 
-    def write(section: str, agents: tuple[AgentLock | None, ...] = (None,)) -> str:
+    def write(section: str) -> str:
+        if not section.startswith("directory"):
+            return _substitute(sections[section], values)
         return "".join(
-            _substitute(sections[section], values | ({"AGENT": str(agent.name)} if agent else {}))
-            for agent in agents
+            _substitute(sections[section], values | {"STAGE": plan.folder, "TARGET": plan.target})
+            for plan in plans
         )
 
-    return "".join(
-        write(section, lock.agents if section.startswith("agent") else (None,)) for section in _SECTIONS
-    )
+    return "".join(write(section) for section in _SECTIONS)
 
 
 def _split(template: str) -> dict[str, str]:

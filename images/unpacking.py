@@ -1,4 +1,4 @@
-"""How a directory of ours is filled from locked npm tarballs: what at which path, links, scripts."""
+"""How a directory of ours is filled from locked tarballs: what at which path, links, scripts."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from images.errors import UsageError
-from images.lock import AgentLock, Artifact, InstallScript, Lock
+from images.lock import AgentLock, Artifact, InstallScript, Lock, McpLock, SkillLock
 from images.lock_reader import BIN_FILE, COMMAND_NAME, TREE_PATH
 from images.oci import Platform
 
@@ -87,10 +87,7 @@ class Plan:
             yield f"{algorithm}sums", _lines(sums)
         yield (
             "tree",
-            _lines(
-                f"{item.tarball}\t{item.place}\t{item.artifact.name}@{item.artifact.version}"
-                for item in self.placed
-            ),
+            _lines(f"{item.tarball}\t{item.place}\t{item.artifact.label}" for item in self.placed),
         )
         yield "bins", _lines(f"{item.name}\t{item.file}\t{item.link}\t{item.to}" for item in self.bins)
         yield (
@@ -115,19 +112,25 @@ def node_plan(lock: Lock, platform: Platform) -> Plan:
     return Plan("node", "/opt/node", (Placed(".", lock.node(platform)),))
 
 
-def agent_plan(lock: Lock, agent: AgentLock, platform: Platform) -> Plan:
-    """One agent's directory on one declared platform. UsageError for what we cannot write."""
+def skill_plan(lock: Lock, skill: SkillLock) -> Plan:
+    """A Skill: its archive, unpacked as it is."""
+    artifact = lock.artifact(skill.artifact)
+    return Plan(f"skill-{skill.name}", skill.directory, (Placed(".", artifact),))
+
+
+def npm_plan(lock: Lock, one: AgentLock | McpLock, platform: Platform) -> Plan:
+    """An agent's or MCP server's directory on one platform. UsageError for what we cannot write."""
     artifacts = lock.by_id()
     wanted, omitted = _choose_level(
         [
             Placed(_checked_place(entry.path), artifacts[entry.artifact])
-            for entry in agent.tree(platform).entries
+            for entry in one.tree(platform).entries
         ],
         platform,
     )
     return Plan(
-        folder=str(agent.name),
-        target=f"/opt/agents/{agent.name}",
+        folder=f"mcp-{one.name}" if isinstance(one, McpLock) else str(one.name),
+        target=one.directory,
         placed=tuple(wanted),
         bins=tuple(_bins(wanted)),
         scripts=tuple(_scripts(wanted)),

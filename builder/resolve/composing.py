@@ -10,7 +10,7 @@ from builder.resolve.tarball import PackageFacts, read_package
 from builder.store import ContentStore
 from images.digests import Integrity
 from images.errors import PinError
-from images.lock import NODE_PACKAGES, NODE_PARENT, AgentLock, Artifact, ArtifactKind, Tree
+from images.lock import NODE_PACKAGES, NODE_PARENT, AgentLock, Artifact, ArtifactKind, McpLock, Tree
 from images.oci import Platform
 
 
@@ -38,7 +38,7 @@ class Source:
 class Asked:
     """What builder.toml asks for, resolved."""
 
-    agents: tuple[AgentLock, ...]
+    installed: tuple[AgentLock | McpLock, ...]
     platforms: tuple[Platform, ...]
     node_version: str
     install_scripts: tuple[str, ...]
@@ -59,14 +59,14 @@ def compose(asked: Asked, sources: Mapping[str, Source], store: ContentStore) ->
         node = asked.node_id(platform)
         used.setdefault(node, set()).add(platform)
         parents.setdefault(node, set()).add(NODE_PARENT)
-    for agent in asked.agents:
-        parents.setdefault(agent.root, set()).add(f"agents.{agent.name}")
-        for tree in agent.trees:
+    for one in asked.installed:
+        parents.setdefault(one.root, set()).add(one.place)
+        for tree in one.trees:
             for entry in tree.entries:
                 used.setdefault(entry.artifact, set()).add(tree.platform)
     facts = {name: _facts(sources[name], store) for name in used}
-    for agent in asked.agents:
-        for tree in agent.trees:
+    for one in asked.installed:
+        for tree in one.trees:
             _add_parents(tree, facts, parents)
     return tuple(
         _artifact(

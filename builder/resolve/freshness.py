@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+from builder.skills import ReadSkill
+from images.additions import McpPin
 from images.config import ImageConfig
 from images.errors import UsageError
-from images.lock import Lock, Recipe, config_digest
+from images.lock import Lock, McpLock, Recipe, config_digest
 
 
-def check_lock(config: ImageConfig, lock: Lock, recipe: Recipe) -> tuple[str, ...]:
-    """What changed since the lock was made, one sentence each; nothing when it is fresh."""
-    found = [*_base(config, lock), *_agents(config, lock)]
+def check_lock(
+    config: ImageConfig, lock: Lock, recipe: Recipe, skills: tuple[ReadSkill, ...] = ()
+) -> tuple[str, ...]:
+    """What changed since the lock was made, one sentence each; nothing when it is fresh.
+
+    ``skills``: those of the configuration, as they lie on disk now.
+    """
+    found = [*_base(config, lock), *_agents(config, lock), *_servers(config, lock), *_skills(skills, lock)]
     pairs: tuple[tuple[str, object, object], ...] = (
         ("image.platforms", _listed(lock.platforms), _listed(config.platforms)),
         ("image.user", _account(lock), _account(config)),
@@ -31,9 +38,11 @@ def check_lock(config: ImageConfig, lock: Lock, recipe: Recipe) -> tuple[str, ..
     return tuple(found)
 
 
-def require_fresh(config: ImageConfig, lock: Lock, recipe: Recipe, *, where: str) -> None:
+def require_fresh(
+    config: ImageConfig, lock: Lock, recipe: Recipe, skills: tuple[ReadSkill, ...] = (), *, where: str
+) -> None:
     """Raises UsageError naming what changed and the command to type."""
-    changed = check_lock(config, lock, recipe)
+    changed = check_lock(config, lock, recipe, skills)
     if changed:
         raise UsageError(
             "the lock is stale: " + "; ".join(changed), where=where, hint="builder lock", reason="stale-lock"
@@ -52,10 +61,45 @@ def _base(config: ImageConfig, lock: Lock) -> list[str]:
 
 
 def _agents(config: ImageConfig, lock: Lock) -> list[str]:
-    locked = {agent.name: agent.version for agent in lock.agents}
-    asked = {pin.name: pin.version for pin in config.agents}
+    locked = {agent.place: agent.version for agent in lock.agents}
+    return _differences(locked, {f"agents.{pin.name}": pin.version for pin in config.agents})
+
+
+def _servers(config: ImageConfig, lock: Lock) -> list[str]:
+    def facts(of: McpLock | McpPin, place: str) -> dict[str, str]:
+        found = {place: f"{of.package}@{of.version}"}
+        lists = {f"{place}.args": of.args, f"{place}.env": of.env}
+        return found | {name: _listed(values) for name, values in lists.items() if values}
+
+    locked: dict[str, str] = {}
+    asked: dict[str, str] = {}
+    for server in lock.mcp:
+        locked |= facts(server, server.place)
+    for pin in config.mcp:
+        asked |= facts(pin, f"mcp.{pin.name}")
+    return _differences(locked, asked)
+
+
+def _skills(skills: tuple[ReadSkill, ...], lock: Lock) -> list[str]:
+    """A Skill that changed is named with its first file that did."""
+    locked = {skill.place: skill for skill in lock.skills}
+    asked = {skill.lock.place: skill for skill in skills}
+    found = []
+    for place in sorted({*locked, *asked}):
+        if place not in locked or place not in asked:
+            found.append(f"{place}: is {'not locked' if place in asked else 'locked, and not asked for'}")
+        elif changed := sorted(set(locked[place].files) ^ set(asked[place].lock.files)):
+            paths = list(dict.fromkeys(file.path for file in changed))
+            more = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
+            found.append(f"{place}: {paths[0]}{more} changed since it was locked")
+        elif lock.artifact(locked[place].artifact).integrity != asked[place].integrity:
+            found.append(f"{place}: its archive is another one")
+    return found
+
+
+def _differences(locked: dict[str, str], asked: dict[str, str]) -> list[str]:
     return [
-        f"agents.{name}: {locked.get(name, 'nothing')} is locked, {asked.get(name, 'nothing')} is asked for"
+        f"{name}: {locked.get(name, 'nothing')} is locked, {asked.get(name, 'nothing')} is asked for"
         for name in sorted({*locked, *asked})
         if locked.get(name) != asked.get(name)
     ]

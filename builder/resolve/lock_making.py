@@ -11,18 +11,21 @@ from builder.resolve.composing import Asked, Source, compose
 from builder.resolve.exchange import Resolver
 from builder.resolve.failures import GONE, failure
 from builder.resolve.job import FetchRequest, Job, RootRequest, View, ViewRequest, perform
-from builder.resolve.newest import BASE, NODE
+from builder.resolve.newest import BASE, MCP, NODE
 from builder.resolve.npm_platform import accepts, names_another_platform, npm_platform
 from builder.resolve.npm_tree import HINT, Missing, NpmTree, prune, read_npm_lock
-from images.config import AgentName, ImageConfig
+from builder.skills import ReadSkill
+from images.config import ImageConfig
 from images.errors import PinError, UsageError
 from images.lock import (
     NODE_PACKAGES,
     AgentLock,
+    Artifact,
     ArtifactKind,
     BaseLock,
     Bundled,
     Lock,
+    McpLock,
     Recipe,
     ToolImages,
     Tree,
@@ -39,7 +42,8 @@ from provenance.layout import blob_path
 class LockRequest:
     """What a lock is made of besides the configuration; ``previous`` stays pinned where nothing changed.
 
-    ``renew``: names (of agents, ``node``) that are resolved again although their pin is the same.
+    ``renew``: names (of agents, ``mcp.NAME``, ``node``) that are resolved again although their pin is the
+    same. ``skills``: as read from beside builder.toml, and in the store already.
     """
 
     recipe: Recipe
@@ -47,34 +51,40 @@ class LockRequest:
     layout: Path
     previous: Lock | None = None
     renew: frozenset[str] = frozenset()
+    skills: tuple[ReadSkill, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class _Root:
-    """Something to be resolved: an agent (its name) or Node, on one platform."""
+    """Something to be resolved on one platform: what ``place`` in builder.toml names.
 
-    of: AgentName | None
+    ``name``: as ``builder lock --upgrade`` takes it.
+    """
+
+    place: str
+    name: str
     package: str
     version: str
     platform: Platform
 
     @property
-    def name(self) -> str:
-        """As ``builder lock --upgrade`` takes it."""
-        return self.of or NODE
+    def is_node(self) -> bool:
+        return self.name == NODE
 
     @property
     def label(self) -> str:
-        place = f"agents.{self.of}" if self.of else f"{NODE}.version"
-        return f"{place} = {self.version} ({self.package}) on {self.platform}"
+        return f"{self.place} = {self.version} ({self.package}) on {self.platform}"
 
 
 @dataclass(slots=True)
 class _Pinned:
     """What is pinned so far."""
 
-    trees: dict[tuple[AgentName, Platform], Tree] = field(default_factory=dict)
+    trees: dict[tuple[str, Platform], Tree] = field(default_factory=dict)  # by name of the root
     sources: dict[str, Source] = field(default_factory=dict)
+
+    def on_all(self, name: str, platforms: tuple[Platform, ...]) -> tuple[Tree, ...]:
+        return tuple(self.trees[name, platform] for platform in platforms)
 
     def add(self, source: Source) -> None:
         known = self.sources.setdefault(source.id, source)
@@ -89,7 +99,7 @@ class _Pinned:
 def make_lock(config: ImageConfig, request: LockRequest, resolver: Resolver) -> Lock:
     """The lock of a configuration; everything that it names is in the store afterwards.
 
-    An agent whose pin did not change keeps its tree from the previous lock: a lock made again resolves
+    What has the same pin as before keeps its tree from the previous lock: a lock made again resolves
     nothing again. Raises PinError naming what cannot be had and the ways on, NetworkFailed, HostError,
     StateError.
     """
@@ -105,16 +115,9 @@ def make_lock(config: ImageConfig, request: LockRequest, resolver: Resolver) -> 
         fetch_sources(pinned.sources.values(), resolver)
     except PinError as broken:
         raise _named(broken, _user_of(broken.where, pinned)) from None
+    agents, mcp = _agents(config, pinned), _servers(config, pinned)
     asked = Asked(
-        agents=tuple(
-            AgentLock(
-                pin.name,
-                pin.name.package,
-                pin.version,
-                tuple(pinned.trees[pin.name, platform] for platform in config.platforms),
-            )
-            for pin in config.agents
-        ),
+        installed=(*agents, *mcp),
         platforms=config.platforms,
         node_version=config.node.version,
         install_scripts=config.node.install_scripts,
@@ -129,21 +132,52 @@ def make_lock(config: ImageConfig, request: LockRequest, resolver: Resolver) -> 
             base=base,
             node_version=config.node.version,
             install_scripts=config.node.install_scripts,
-            agents=asked.agents,
-            artifacts=compose(asked, pinned.sources, resolver.store),
+            agents=agents,
+            artifacts=_with_skills(compose(asked, pinned.sources, resolver.store), config, request.skills),
+            mcp=mcp,
+            skills=tuple(skill.lock for skill in request.skills),
         )
     )
+
+
+def _agents(config: ImageConfig, pinned: _Pinned) -> tuple[AgentLock, ...]:
+    return tuple(
+        AgentLock(pin.name, pin.name.package, pin.version, pinned.on_all(pin.name, config.platforms))
+        for pin in config.agents
+    )
+
+
+def _servers(config: ImageConfig, pinned: _Pinned) -> tuple[McpLock, ...]:
+    return tuple(
+        McpLock(
+            pin.name,
+            pin.package,
+            pin.version,
+            pinned.on_all(f"{MCP}{pin.name}", config.platforms),
+            args=pin.args,
+            env=pin.env,
+        )
+        for pin in config.mcp
+    )
+
+
+def _with_skills(
+    artifacts: tuple[Artifact, ...], config: ImageConfig, skills: tuple[ReadSkill, ...]
+) -> tuple[Artifact, ...]:
+    added = (skill.artifact(config.platforms) for skill in skills)
+    return tuple(sorted((*artifacts, *added), key=lambda artifact: artifact.id))
 
 
 def fetch(lock: Lock, resolver: Resolver) -> int:
     """Bring what a lock names and the store lacks (or holds damaged); returns how many artifacts came.
 
-    Never resolves anything: a pin that is gone is a PinError naming it.
+    Never resolves anything: a pin that is gone is a PinError naming it. No registry has a Skill.
     """
     return fetch_sources(
         (
             Source(artifact.kind, artifact.name, artifact.version, artifact.integrity)
             for artifact in lock.artifacts
+            if artifact.kind is not ArtifactKind.SKILL
         ),
         resolver,
     )
@@ -178,8 +212,15 @@ def _roots(config: ImageConfig) -> tuple[_Root, ...]:
         root
         for platform in config.platforms
         for root in (
-            _Root(None, NODE_PACKAGES[platform], config.node.version, platform),
-            *(_Root(pin.name, pin.name.package, pin.version, platform) for pin in config.agents),
+            _Root("node.version", NODE, NODE_PACKAGES[platform], config.node.version, platform),
+            *(
+                _Root(f"agents.{pin.name}", pin.name, pin.name.package, pin.version, platform)
+                for pin in config.agents
+            ),
+            *(
+                _Root(f"{MCP}{pin.name}", f"{MCP}{pin.name}", pin.package, pin.version, platform)
+                for pin in config.mcp
+            ),
         )
     )
 
@@ -188,16 +229,16 @@ def _keep(root: _Root, previous: Lock | None, pinned: _Pinned) -> bool:
     """Take a root as the previous lock has it; False when that has it not, or at another version."""
     if previous is None or root.platform not in previous.platforms:
         return False
-    if root.of is None:
+    if root.is_node:
         if previous.node_version != root.version:
             return False
         kept = [previous.node_id(root.platform)]
     else:
-        agent = next((agent for agent in previous.agents if agent.name == root.of), None)
-        if agent is None or agent.version != root.version:
+        found = next((one for one in previous.installed if one.place == root.place), None)
+        if found is None or (found.package, found.version) != (root.package, root.version):
             return False
-        tree = agent.tree(root.platform)
-        pinned.trees[root.of, root.platform] = tree
+        tree = found.tree(root.platform)
+        pinned.trees[root.name, root.platform] = tree
         kept = [entry.artifact for entry in tree.entries]
     for name in kept:
         artifact = previous.artifact(name)
@@ -241,13 +282,13 @@ def _user_of(label: str, pinned: _Pinned) -> str:
     if found.kind is ArtifactKind.NODE:
         return NODE
     trees = pinned.trees.items()
-    return next((str(name) for (name, _), tree in trees if tree.holds(found.id)), "")
+    return next((name for (name, _), tree in trees if tree.holds(found.id)), "")
 
 
 def _take(root: _Root, tree: NpmTree, pinned: _Pinned) -> None:
     """Add one resolved root to what is pinned."""
-    kind = ArtifactKind.NPM if root.of else ArtifactKind.NODE
-    if root.of is None and (len(tree.packages) != 1 or tree.bundled):
+    kind = ArtifactKind.NODE if root.is_node else ArtifactKind.NPM
+    if root.is_node and (len(tree.packages) != 1 or tree.bundled):
         raise PinError("is not the one package that it should be", where=root.label, hint=HINT)
     entries = []
     for entry in tree.packages:
@@ -259,9 +300,9 @@ def _take(root: _Root, tree: NpmTree, pinned: _Pinned) -> None:
     expected = f"{kind}:{root.package}@{root.version}"
     if TreeEntry(f"node_modules/{root.package}", expected) not in entries:
         raise PinError("npm resolved another version than the exact one", where=root.label, hint=HINT)
-    if root.of is not None:
+    if not root.is_node:
         bundled = tuple(Bundled(entry.path, entry.version) for entry in tree.bundled)
-        pinned.trees[root.of, root.platform] = Tree(root.platform, tuple(sorted(entries)), bundled)
+        pinned.trees[root.name, root.platform] = Tree(root.platform, tuple(sorted(entries)), bundled)
 
 
 def _check_missing(root: _Root, missing: tuple[Missing, ...], resolver: Resolver) -> None:

@@ -16,6 +16,7 @@ from images.lock import NODE_PACKAGES
 
 NODE: Final = "node"
 BASE: Final = "base"
+MCP: Final = "mcp."  # before the name of a server
 LATEST: Final = "latest"
 _RELEASE: Final = re.compile(r"(\d+)\.(\d+)\.(\d+)(?:-([0-9A-Za-z.-]+))?(?:\+.*)?")
 
@@ -55,11 +56,11 @@ class PinStanding:
 def newest_versions(
     config: ImageConfig, resolver: Resolver, names: frozenset[str] | None = None
 ) -> tuple[PinStanding, ...]:
-    """Ask for Node and every agent, or for those of ``names`` only; one run of the container.
+    """Ask for Node, every agent and MCP server, or for those of ``names`` only; one run of the container.
 
-    An agent's newest is the dist-tag ``latest``; Node's the newest of the pinned major line that all declared
-    platforms have. Deprecated versions and pre-releases are never proposed. A pin that is gone is an answer;
-    a registry that cannot be asked raises NetworkFailed.
+    The newest of an agent or MCP server is the dist-tag ``latest``; Node's the newest of the pinned major
+    line that all declared platforms have. Deprecated versions and pre-releases are never proposed. A pin that
+    is gone is an answer; a registry that cannot be asked raises NetworkFailed.
     """
     pins = tuple(pin for pin in _pins(config) if names is None or pin.name in names)
     questions = [NewestRequest(package, pin.range, pin.version) for pin in pins for package in pin.packages]
@@ -106,6 +107,9 @@ class _Pin:
 def _pins(config: ImageConfig) -> Iterable[_Pin]:
     for agent in config.agents:
         yield _Pin(agent.name, f"agents.{agent.name}", agent.version, (agent.name.package,), LATEST)
+    for server in config.mcp:
+        place = f"{MCP}{server.name}"
+        yield _Pin(place, f"{place}.version", server.version, (server.package,), LATEST)
     packages = tuple(NODE_PACKAGES[platform] for platform in config.platforms)
     major = config.node.version.partition(".")[0]
     yield _Pin(NODE, "node.version", config.node.version, packages, major)

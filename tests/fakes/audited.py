@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from images.digests import Digest
-from images.lock import Artifact
+from images.lock import Artifact, Installed, Lock
 from images.oci import MEDIA_CONFIG, MEDIA_LAYER_ZSTD, MEDIA_MANIFEST, OciImage
 from images.render import BuildContext, render
 from images.rootfs import RootEntry
@@ -21,7 +21,7 @@ from provenance.layout import open_image
 from provenance.layout_writing import add_manifest, write_blob
 from tests.fakes.bases import base_facts, make_base
 from tests.fakes.layouts import compressed
-from tests.fakes.locks import AMD64
+from tests.fakes.locks import AMD64, SKILL_FILES
 from tests.fakes.tarballs import File, TinySet, packages, tiny_set
 
 TEMPLATE = (Path(__file__).resolve().parents[2] / "Containerfile.in").read_text()
@@ -160,22 +160,33 @@ class Honest:
 
 
 def honest(
-    root: Path, changes: dict[str, dict[str, File]] | None = None, *, placed_as_copy: bool = False
+    root: Path,
+    changes: dict[str, dict[str, File]] | None = None,
+    *,
+    placed_as_copy: bool = False,
+    lock: Lock | None = None,
 ) -> Honest:
     """A tiny set and its image; ``changes`` replaces packages. The one install script links a member."""
     base = make_base(root / "layout")
-    tiny = tiny_set(root, base, TEMPLATE, changes=changes)
+    tiny = tiny_set(root, base, TEMPLATE, changes=changes, lock=lock)
     context = render(tiny.lock, AMD64, TEMPLATE, base_facts())
     layers = [_layer([Made("workspace", b"5", 0o755, 1000, 1000)], context)]
     contents = {**packages(), **(changes or {})}
     layers.append(_layer(list(_node(contents)), context))
-    for agent in tiny.lock.agents:
+    for one in tiny.lock.installed:
         files = {
-            f"opt/agents/{agent.name}/{entry.path}/{name.partition('/')[2]}": file
-            for entry in agent.tree(AMD64).entries
+            f"{one.directory.lstrip('/')}/{entry.path}/{name.partition('/')[2]}": file
+            for entry in one.tree(AMD64).entries
             for name, file in contents[entry.artifact].items()
         }
-        layers.append(_layer(list(_agent(str(agent.name), files, placed_as_copy)), context))
+        layers.append(_layer(list(_installed(one, files, placed_as_copy)), context))
+    for skill in tiny.lock.skills:
+        top = skill.directory.lstrip("/")
+        made = [
+            Made(f"{top}/{file.path}", mode=0o755 if file.executable else 0o644, content=content)
+            for file, content in SKILL_FILES
+        ]
+        layers.append(_layer(made, context))
     layers.append(_layer([_generated(entry) for entry in context.root], context))
     return Honest(base, tiny, context, layers)
 
@@ -185,13 +196,14 @@ def _node(contents: dict[str, dict[str, File]]) -> Iterator[Made]:
         yield _unpacked(f"opt/node/{name.partition('/')[2]}", content, mode)
 
 
-def _agent(agent: str, files: dict[str, File], placed_as_copy: bool) -> Iterator[Made]:
+def _installed(one: Installed, files: dict[str, File], placed_as_copy: bool) -> Iterator[Made]:
     commands = {
         "claude-code": ("claude", "@anthropic-ai/claude-code/bin/claude.exe"),
+        "files": ("server-files", "@example/server-files/dist/index.js"),
         "pi": ("pi", "@mariozechner/pi-coding-agent/dist/cli.js"),
     }
-    command, target = commands[agent]
-    modules = f"opt/agents/{agent}/node_modules"
+    command, target = commands[one.name]
+    modules = next(iter(files)).partition("/node_modules/")[0] + "/node_modules"
     for path, (content, mode) in files.items():
         made = _unpacked(path, content, 0o755 if path == f"{modules}/{target}" else mode)
         if path == PLACED:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from dataclasses import replace
 
 from images.config import AgentName, UserAccount
 from images.digests import Digest, Integrity
@@ -11,17 +12,22 @@ from images.lock import (
     AgentLock,
     Artifact,
     ArtifactKind,
+    Authentication,
     BaseImage,
     BaseLock,
     InstallScript,
     Lock,
+    McpLock,
     Recipe,
     ScriptEvent,
+    SkillFile,
+    SkillLock,
     ToolImages,
     Tree,
     TreeEntry,
 )
 from images.oci import MEDIA_LAYER_ZSTD, Descriptor, Platform
+from images.skills import pack_skill
 
 AMD64 = Platform("linux", "amd64")
 ARM64 = Platform("linux", "arm64")
@@ -171,4 +177,57 @@ def make_lock() -> Lock:
             ),
         ),
         artifacts=tuple(sorted(artifacts, key=lambda artifact: artifact.id)),
+    )
+
+
+SKILL_FILES = (
+    (SkillFile("SKILL.md", False, 9, Digest.of(b"# Review\n")), b"# Review\n"),
+    (SkillFile("bin/look.sh", True, 10, Digest.of(b"#!/bin/sh\n")), b"#!/bin/sh\n"),
+)
+
+
+def skill_integrity() -> Integrity:
+    """Of the archive of the Skill below."""
+    return Integrity("sha256", hashlib.sha256(pack_skill(SKILL_FILES)).hexdigest())
+
+
+def make_full_lock() -> Lock:
+    """The lock above with one MCP server and one Skill; chalk is shared with an agent."""
+    lock = make_lock()
+    server = npm("@example/server-files", "1.2.3", "mcp.files", bins=(("server-files", "dist/index.js"),))
+    chalk = replace(
+        lock.artifact("npm:chalk@5.6.2"),
+        parents=tuple(sorted((server.id, *lock.artifact("npm:chalk@5.6.2").parents))),
+    )
+    skill = Artifact(
+        kind=ArtifactKind.SKILL,
+        name="review",
+        version="",
+        integrity=skill_integrity(),
+        size=len(pack_skill(SKILL_FILES)),
+        platforms=(AMD64,),
+        parents=("skills.review",),
+        registry="local",
+        authenticated=Authentication.LOCAL,
+    )
+    others = (artifact for artifact in lock.artifacts if artifact.id != chalk.id)
+    entries = (
+        TreeEntry("node_modules/@example/server-files", server.id),
+        TreeEntry("node_modules/ansi", "npm:ansi@1.0.0"),
+        TreeEntry("node_modules/chalk", chalk.id),
+    )
+    return replace(
+        lock,
+        artifacts=tuple(sorted((*others, chalk, server, skill), key=lambda artifact: artifact.id)),
+        mcp=(
+            McpLock(
+                "files",
+                "@example/server-files",
+                "1.2.3",
+                (Tree(AMD64, entries),),
+                args=("/workspace", "it's"),
+                env=("FILES_TOKEN",),
+            ),
+        ),
+        skills=(SkillLock("review", tuple(file for file, _ in SKILL_FILES)),),
     )

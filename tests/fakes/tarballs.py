@@ -12,10 +12,11 @@ from pathlib import Path
 
 from builder.store import ContentStore
 from images.digests import Digest, Integrity
-from images.lock import Artifact, BaseImage, BaseLock, InstallScript, Lock, ScriptEvent
+from images.lock import Artifact, ArtifactKind, BaseImage, BaseLock, InstallScript, Lock, ScriptEvent
 from images.oci import OciImage
 from images.render import RENDERER_VERSION
-from tests.fakes.locks import AMD64, make_lock
+from images.skills import pack_skill
+from tests.fakes.locks import AMD64, SKILL_FILES, make_lock
 
 File = tuple[bytes, int]  # content, mode
 
@@ -57,6 +58,9 @@ def packages() -> dict[str, dict[str, File]]:
             "pi/dist/cli.js": (cli("0.73.1"), 0o644),
             "pi/docs/read me.md": (b"hello\n", 0o444),
         },
+        "npm:@example/server-files@1.2.3": {
+            "package/dist/index.js": (b"#!/usr/bin/env node\necho served\n", 0o644)
+        },
         "npm:chalk@5.6.2": {"package/index.js": (b"chalk\n", 0o664)},
         "npm:ansi@1.0.0": {"package/index.js": (b"ansi\n", 0o647)},
         "npm:protobufjs@7.6.6": {"package/index.js": (b"proto\n", 0o640)},
@@ -94,12 +98,20 @@ def tiny_set(
     script: str = POSTINSTALL,
     changes: dict[str, dict[str, File]] | None = None,
     extra: dict[str, tuple[tarfile.TarInfo, ...]] | None = None,
+    lock: Lock | None = None,
 ) -> TinySet:
-    """Put the packages into a store under ``root`` and lock them. ``changes`` replaces packages by id."""
+    """Put the packages into a store under ``root`` and lock them. ``changes`` replaces packages by id.
+
+    ``lock``: one whose artifacts are among the packages; ``make_lock()`` by default.
+    """
     store, made = ContentStore(root / "store"), {}
-    lock = make_lock()
+    lock = lock or make_lock()
     artifacts: list[Artifact] = []
     for artifact in lock.artifacts:
+        if artifact.kind is ArtifactKind.SKILL:
+            store.put(io.BytesIO(pack_skill(SKILL_FILES)), artifact.integrity, what="skill", limit=1 << 20)
+            artifacts.append(artifact)
+            continue
         files = {**packages(), **(changes or {})}[artifact.id]
         raw = tarball(files, (extra or {}).get(artifact.id, ()))
         made[artifact.id] = raw

@@ -51,6 +51,8 @@ def _described_lock(raw: bytes) -> dict[str, object]:
         "digest": str(Digest.of(raw)),
         "base": f"{lock.base.name}@{lock.base.requested}",
         "agents": {str(agent.name): agent.version for agent in lock.agents},
+        "mcp": {server.name: f"{server.package}@{server.version}" for server in lock.mcp},
+        "skills": {skill.name: str(lock.artifact(skill.artifact).integrity) for skill in lock.skills},
         "node": lock.node_version,
         "artifacts": len(lock.artifacts),
     }

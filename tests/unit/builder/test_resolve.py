@@ -21,6 +21,7 @@ from builder.resolve import (
     make_lock,
     require_fresh,
 )
+from builder.skills import ReadSkill, read_skills, store_skills
 from builder.store import ContentStore
 from images.config import ImageConfig, parse_config
 from images.credentials import Secret
@@ -501,3 +502,133 @@ def test_a_fresh_lock_is_fresh_whatever_the_run_defaults_and_the_name_of_the_sou
 )
 def test_a_program_that_builds_differently_makes_the_lock_stale(bench: Bench, recipe: Recipe) -> None:
     assert len(check_lock(bench.config(), bench.lock(), recipe)) == 1
+
+
+# -- MCP servers and Skills
+
+SERVER = (
+    "[run]",
+    '[mcp]\nfiles = { npm = "@example/server-files", version = "1.2.3", args = ["/workspace"] }\n[run]',
+)
+
+
+@pytest.fixture
+def served(bench: Bench) -> Bench:
+    """The registry has an MCP server too, which shares chalk with an agent."""
+    bench.registry.packages.update(
+        [
+            package(
+                "@example/server-files",
+                "1.2.3",
+                bin={"server-files": "dist/index.js"},
+                dependencies={"chalk": "5.6.2"},
+            )
+        ]
+    )
+    return bench
+
+
+def test_a_server_has_a_tree_of_its_own_and_shares_artifacts(served: Bench) -> None:
+    lock = served.lock(SERVER)
+    assert parse_lock(lock_bytes(lock)) == lock
+    (server,) = lock.mcp
+    assert (server.name, server.args) == ("files", ("/workspace",))
+    assert [entry.path for entry in server.tree(AMD64).entries] == [
+        "node_modules/@example/server-files",
+        "node_modules/chalk",
+    ]
+    chalk = lock.artifact("npm:chalk@5.6.2")
+    assert chalk.parents == ("npm:@example/server-files@1.2.3", "npm:@mariozechner/pi-coding-agent@0.73.1")
+    assert lock.artifact(server.root).parents == ("mcp.files",)
+
+
+def test_only_the_server_is_resolved_when_only_it_is_new(served: Bench) -> None:
+    before = served.lock()
+    served.registry.jobs.clear()
+    lock = served.lock(SERVER, previous=before)
+    asked = [item["label"] for job in served.registry.jobs for item in job["resolve"]]
+    assert asked == ["mcp.files = 1.2.3 (@example/server-files) on linux/amd64"]
+    served.registry.jobs.clear()
+    other = (SERVER[0], SERVER[1].replace("/workspace", "/source"))
+    assert served.lock(other, previous=lock).mcp[0].args == ("/source",)
+    assert served.registry.jobs == []
+
+
+def test_another_package_under_the_same_name_and_version_is_resolved_again(served: Bench) -> None:
+    lock = served.lock(SERVER)
+    served.registry.packages.update([package("server-b", "1.2.3", bin="b.js")])
+    other = (SERVER[0], SERVER[1].replace("@example/server-files", "server-b"))
+    assert served.lock(other, previous=lock).mcp[0].package == "server-b"
+
+
+def test_a_server_that_is_gone_is_named_with_the_way_on(served: Bench) -> None:
+    served.registry.gone.add("@example/server-files@1.2.3")
+    found = refused(served, SERVER)
+    assert "mcp.files" in found.where
+    assert "builder lock --upgrade mcp.files" in found.hint
+
+
+def test_a_package_without_a_command_is_no_server(served: Bench) -> None:
+    served.registry.packages["@example/server-files@1.2.3"]["bin"] = {"a": "a.js", "b": "b.js"}
+    assert "no command that could be the server" in refused(served, SERVER).what
+
+
+def test_of_several_commands_the_one_of_the_package_is_the_server(served: Bench) -> None:
+    served.registry.packages["@example/server-files@1.2.3"]["bin"] = {"a": "a.js", "server-files": "b.js"}
+    lock = served.lock(SERVER)
+    assert lock.mcp[0].entry(lock.artifact(lock.mcp[0].root)) == "b.js"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("/workspace", "/source", "mcp.files.args: /workspace is locked, /source is asked for"),
+        ("1.2.3", "1.2.4", "mcp.files: @example/server-files@1.2.3 is locked, @example/server-files@1.2.4"),
+        (
+            'args = ["/workspace"]',
+            'args = ["/workspace"], env = ["A"]',
+            "mcp.files.env: nothing is locked, A is",
+        ),
+        ("files =", "other =", "mcp.files: @example/server-files@1.2.3 is locked, nothing is asked for"),
+    ],
+)
+def test_a_lock_of_another_server_is_stale(served: Bench, old: str, new: str, said: str) -> None:
+    lock, config = served.lock(SERVER), served.config((SERVER[0], SERVER[1].replace(old, new)))
+    assert any(sentence.startswith(said) for sentence in check_lock(config, lock, RECIPE))
+    assert any(sentence.startswith("mcp.files") for sentence in check_lock(served.config(), lock, RECIPE))
+
+
+def skilled(served: Bench, root: Path) -> tuple[ImageConfig, tuple[ReadSkill, ...]]:
+    """A configuration with a Skill, and the Skill as it lies there now."""
+    folder = root / "project/skills/review"
+    if not folder.exists():
+        folder.mkdir(parents=True)
+        (folder / "SKILL.md").write_text("# Review\n")
+    config = served.config(("[run]", '[skills]\nreview = "skills/review"\n[run]'))
+    return config, read_skills(config.skills, root / "project")
+
+
+def test_a_skill_is_locked_and_a_changed_one_makes_the_lock_stale(served: Bench, tmp_path: Path) -> None:
+    config, skills = skilled(served, tmp_path)
+    store_skills(skills, served.store)
+    request = LockRequest(recipe=RECIPE, tools=TOOLS, layout=served.layout, skills=skills)
+    lock = make_lock(config, request, served.resolver())
+    assert parse_lock(lock_bytes(lock)) == lock
+    assert lock.artifact("skill:review").integrity == skills[0].integrity
+    assert check_lock(config, lock, RECIPE, skills) == ()
+    served.registry.jobs.clear()
+    assert fetch(lock, served.resolver()) == 0
+    skill = tmp_path / "project/skills/review"
+    (skill / "SKILL.md").write_text("# Review.\n")
+    (skill / "more.md").write_text("more\n")
+    _, changed = skilled(served, tmp_path)
+    assert check_lock(config, lock, RECIPE, changed) == (
+        "skills.review: SKILL.md and 1 more changed since it was locked",
+    )
+    assert check_lock(served.config(), lock, RECIPE) == ("skills.review: is locked, and not asked for",)
+    other = make_lock(config, replace(request, skills=changed), served.resolver())
+    assert content_key(other, AMD64) != content_key(lock, AMD64)
+    (skill / "more.md").unlink()
+    (skill / "SKILL.md").write_text("# Review\n")
+    (skill / "SKILL.md").chmod(0o666)
+    assert check_lock(config, lock, RECIPE, skilled(served, tmp_path)[1]) == ()

@@ -630,3 +630,22 @@ def test_a_moved_base_keeps_name_and_tag(desk: Desk) -> None:
     moved = PinStanding("base", "image.base", str(PINNED), str(new), Standing.OUTDATED)
     upgrade(project, (Move("base"),), ask=lambda *_: (moved,), make_lock=lambda *_: fake_lock())
     assert f'base = "registry.test/team/base:12@{new}"' in path.read_text()
+
+
+# -- MCP servers
+
+
+def test_a_server_is_a_pin_like_any_other(desk: Desk) -> None:
+    desk.registry.packages.update([package("server-files", "1.2.3", bin="index.js")])
+    desk.publish("server-files", "1.3.0")
+    text = desk.toml.read_text()
+    server = 'files = { npm = "server-files", version = "1.2.3", args = ["/workspace"] }  # ours'
+    desk.toml.write_text(f"{text}\n[mcp]\n{server}\n")
+    desk.lock()
+    found = desk.standings()["mcp.files"]
+    assert (found.standing, found.place, found.target) == (Standing.OUTDATED, "mcp.files.version", "1.3.0")
+    done = desk.upgrade("mcp.files")
+    assert [one.name for one in done.moved] == ["mcp.files"]
+    assert server.replace("1.2.3", "1.3.0") in desk.toml.read_text()
+    assert done.lock.mcp[0].version == "1.3.0"
+    assert desk.upgrade("mcp.files=1.2.3").lock.mcp[0].version == "1.2.3"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import time
 import tomllib
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from images.additions import McpPin, SkillPin
 from images.config import (
     AgentName,
     AgentPin,
@@ -28,6 +30,9 @@ from images.lock import config_digest
 from tests.fakes.locks import BASE_DIGEST, BUILDER_TOML
 
 SCHEMA = Path(__file__).resolve().parents[3] / "docs/reference/schemas/builder.schema.json"
+
+
+SERVER = 'npm = "x", version = "1.0.0"'
 
 
 def refuse(old: str, new: str) -> UsageError:
@@ -110,8 +115,35 @@ def test_exact_versions_pass(text: str) -> None:
         ('deadline = "2h"', 'deadline = "-2h"', 20, "run.limits.deadline"),
         ("cpus = 2", 'cpus = "2"', 20, "run.limits.cpus: expected a number"),
         ("[run]", '[toolchain]\ndebian = ["git"]\n[run]', 17, "[toolchain] is not in this version yet"),
-        ("[run]", "[mcp]\n[run]", 17, "[mcp] is not in this version yet"),
-        ("[run]", "[skills]\n[run]", 17, "[skills] is not in this version yet"),
+        (
+            "[run]",
+            '[mcp]\na = { pypi = "x", version = "1.0.0" }\n[run]',
+            18,
+            "from pypi are not in this version",
+        ),
+        (
+            "[run]",
+            '[mcp]\na = { npm = "x", version = "latest" }\n[run]',
+            18,
+            "mcp.a.version: 'latest' is a tag",
+        ),
+        ("[run]", '[mcp]\na = { npm = "x" }\n[run]', 18, "mcp.a.version: missing"),
+        ("[run]", '[mcp]\na = { npm = "../x", version = "1.0.0" }\n[run]', 18, "mcp.a.npm"),
+        (
+            "[run]",
+            '[mcp]\na = { npm = "x", version = "1.0.0", url = "" }\n[run]',
+            18,
+            "mcp.a.url: unknown key",
+        ),
+        ("[run]", f'[mcp]\na = {{ {SERVER}, env = {{ A = "b" }} }}\n[run]', 18, "expected names alone"),
+        ("[run]", f'[mcp]\na = {{ {SERVER}, env = ["A=b"] }}\n[run]', 18, "mcp.a.env[0]"),
+        ("[run]", f'[mcp]\na = {{ {SERVER}, env = ["A", "A"] }}\n[run]', 18, "one is named twice"),
+        ("[run]", f'[mcp]\na = {{ {SERVER}, args = ["a\\nb"] }}\n[run]', 18, "args[0]: expected one line"),
+        ("[run]", f"[mcp]\nA_b = {{ {SERVER} }}\n[run]", 18, "mcp.A_b"),
+        ("[run]", '[skills]\na = "../a"\n[run]', 18, "skills.a: '../a': expected a directory below"),
+        ("[run]", '[skills]\na = "/a"\n[run]', 18, "expected a directory below"),
+        ("[run]", '[skills]\na = "."\n[run]', 18, "expected a directory below"),
+        ("[run]", '[skills]\na = ""\n[run]', 18, "expected a directory below"),
         ('["@anthropic-ai/claude-code"]', '["file:x"]', 15, "node.install-scripts[0]"),
         ('["@anthropic-ai/claude-code"]', '["a", "a"]', 13, "one is named twice"),
         ("[node]", "[node]\n[node]", None, "not TOML"),
@@ -126,6 +158,57 @@ def test_errors_name_line_path_and_expectation(old: str, new: str, line: int | N
     if line is not None:
         assert refused.where == f"x/builder.toml, line {line}"
     assert refused.hint
+
+
+ADDITIONS = """
+[mcp]
+files = { npm = "@example/server-files", version = "1.2.3", args = ["/workspace"], env = ["B", "A"] }
+
+[skills]
+review = "skills/review"
+"""
+
+
+def test_servers_and_skills() -> None:
+    config = parse_config(BUILDER_TOML + ADDITIONS, where="builder.toml")
+    assert config.mcp == (McpPin("files", "@example/server-files", "1.2.3", ("/workspace",), ("A", "B")),)
+    assert config.skills == (SkillPin("review", "skills/review"),)
+    bare = parse_config(BUILDER_TOML, where="builder.toml")
+    assert config_digest(bare) != config_digest(config)
+    assert (bare.mcp, bare.skills) == ((), ())
+
+
+CANARY = "0123456789abcdefghij"
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        [f"--token={CANARY}"],
+        ["--api-key", CANARY],
+        [f"GITHUB_TOKEN={CANARY}"],
+        [f"--githubToken={CANARY}"],
+        [f"https://me:{CANARY}@example.test/"],
+        [f"--header=Authorization: Bearer {CANARY}"],
+        ["sk-ant-api03-" + CANARY * 3],
+        ["--password", "hunter2hunter2"],
+    ],
+)
+def test_a_credential_among_arguments_is_refused_and_not_shown(args: list[str]) -> None:
+    server = f"{SERVER}, args = {json.dumps(args)}"
+    refused = refuse("[run]", f"[mcp]\na = {{ {server} }}\n[run]")
+    assert "holds a credential" in refused.what
+    assert 'env = ["GITHUB_TOKEN"]' in refused.what
+    assert CANARY not in f"{refused} {refused.hint}"
+    assert "hunter2" not in f"{refused} {refused.hint}"
+
+
+@pytest.mark.parametrize(
+    "args", [["/workspace"], ["--token-file", "/run/secrets/x"], ["--max-tokens=4096"], ["--token", "$TOKEN"]]
+)
+def test_other_arguments_pass(args: list[str]) -> None:
+    text = BUILDER_TOML + f"[mcp]\na = {{ {SERVER}, args = {json.dumps(args)} }}\n"
+    assert parse_config(text, where="b").mcp[0].args == tuple(args)
 
 
 def test_a_missing_key_is_named() -> None:

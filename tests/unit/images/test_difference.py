@@ -14,7 +14,7 @@ from images.key import content_key
 from images.lock import Artifact, InstallScript, Lock, ScriptEvent, TreeEntry
 from provenance.layout import open_image
 from tests.fakes.layouts import make_image
-from tests.fakes.locks import AMD64, ARM64, base_image, integrity, make_lock, npm
+from tests.fakes.locks import AMD64, ARM64, base_image, integrity, make_full_lock, make_lock, npm
 
 CHALK = "npm:chalk@5.6.2"
 
@@ -179,3 +179,25 @@ def test_images(tmp_path: Path) -> None:
     assert found.kept == (old.manifest.layers[0],)
     assert found.removed == (old.manifest.layers[1],)
     assert found.added == (new.manifest.layers[1],)
+
+
+def test_servers_and_skills() -> None:
+    lock = make_full_lock()
+    server, skill = lock.mcp[0], lock.skills[0]
+    assert lock_difference(lock, make_full_lock()).same
+    found = lock_difference(lock, replace(lock, mcp=(replace(server, args=("/source",), env=()),)))
+    assert [(one.field, one.before, one.after) for one in found.fields] == [
+        ("mcp.files.args", "/workspace, it's", "/source"),
+        ("mcp.files.env", "FILES_TOKEN", ""),
+    ]
+    file = replace(skill.files[0], executable=True)
+    other = replace(lock, skills=(replace(skill, files=(file, *skill.files[1:])),))
+    (change,) = lock_difference(lock, other).fields
+    assert change.field == "skills.review/SKILL.md"
+    assert [text.split()[0] for text in (change.before or "", change.after or "")] == ["0644", "0755"]
+    fresh = with_artifact(lock, "skill:review", integrity=integrity("x"))
+    (change,) = lock_difference(lock, fresh).fields
+    assert change.field == "skills.review"
+    assert lock_difference(lock, fresh).packages == ()
+    gone = lock_difference(make_lock(), lock)
+    assert {one.field.partition(".")[0] for one in gone.fields} == {"mcp", "skills"}

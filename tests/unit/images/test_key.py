@@ -15,15 +15,15 @@ from hypothesis import strategies as st
 
 from images import lock_reader
 from images.config import parse_config
-from images.digests import Digest, Integrity
+from images.digests import Digest
 from images.errors import UsageError
 from images.key import NOT_IN_KEY, content_key, summarise
 from images.lock import Lock
 from images.lockfile import lock_bytes, lock_digest
 from images.oci import MEDIA_LAYER_TAR, Platform
-from tests.fakes.locks import AMD64, ARM64, BUILDER_TOML, make_lock
+from tests.fakes.locks import AMD64, ARM64, BUILDER_TOML, make_full_lock, make_lock
 
-DOCUMENT: dict[str, Any] = json.loads(lock_bytes(make_lock()))
+DOCUMENT: dict[str, Any] = json.loads(lock_bytes(make_full_lock()))
 Path = tuple[str | int, ...]
 
 # Leaves of the lock's JSON by the end of their path, as patterns of names without list positions.
@@ -59,7 +59,10 @@ def leaves(value: object, path: Path = ()) -> list[Path]:
     return [path]
 
 
-LEAVES = [path for path in leaves(DOCUMENT) if path != ("schema",)]
+SKILL = next(n for n, artifact in enumerate(DOCUMENT["artifacts"]) if artifact["kind"] == "skill")
+# A Skill has no version and is no other kind: the reader takes nothing else.
+ONE_VALUE = {("schema",), ("artifacts", SKILL, "kind"), ("artifacts", SKILL, "version")}
+LEAVES = [path for path in leaves(DOCUMENT) if path not in ONE_VALUE]
 
 
 def at(document: Any, path: Path) -> Any:
@@ -74,10 +77,11 @@ def name_of(path: Path) -> str:
 
 # By the last name of the path, for values that are not plain text.
 OTHER_VALUES: dict[str, Callable[[str], str]] = {
-    "integrity": lambda value: str(Integrity("sha512", value[-128:][::-1])),
+    "integrity": lambda value: f"{value.partition(':')[0]}:{value.partition(':')[2][::-1]}",
     "platforms": lambda _: "linux/arm64",
     "authenticated": lambda _: "npm-signature",
     "kind": lambda value: "npm" if value == "node" else "node",
+    "sha256": lambda value: value[::-1],
     "version": lambda value: value + "-1",
     "mediaType": lambda _: MEDIA_LAYER_TAR,
 }
@@ -89,7 +93,7 @@ def other(value: object, path: Path) -> object:
         return not value
     if isinstance(value, int):
         return value + 1
-    if value is None or str(value).startswith("sha256:"):
+    if value is None or (str(value).startswith("sha256:") and path[-1] != "integrity"):
         return str(Digest.of(str(value).encode()))
     return OTHER_VALUES.get(name_of(path).rpartition(".")[2], lambda text: text + "x")(str(value))
 
@@ -107,16 +111,16 @@ def test_every_leaf_of_the_lock(path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     parent[path[-1]] = other(parent[path[-1]], path)
     if name.endswith(".command"):
         parent["sha256"] = Digest.of(parent["command"].encode()).hex
-    if name.endswith(".sha256"):
+    if name.endswith(".sha256") and "scripts" in path:
         return  # belongs to the command, whose change is tested
     if name == "recipe.compression.algorithm":
         return  # one value exists
     not_run = "scripts" in path and not at(DOCUMENT, path[: path.index("scripts") + 1])["run"]
     changed = content_key(read_without_laws(document, monkeypatch), AMD64)
-    if name in IGNORED or (not_run and name.endswith(".command")):
-        assert changed == content_key(make_lock(), AMD64)
+    if name in IGNORED or name.startswith("skills.") or (not_run and name.endswith(".command")):
+        assert changed == content_key(make_full_lock(), AMD64)
     else:
-        assert changed != content_key(make_lock(), AMD64)
+        assert changed != content_key(make_full_lock(), AMD64)
 
 
 def test_the_ignored_fields_are_the_closed_list() -> None:
@@ -129,8 +133,30 @@ def test_the_ignored_fields_are_the_closed_list() -> None:
     assert NOT_IN_KEY - named == {
         "artifacts.scripts (not run)",
         "agents.trees.bundled",
+        "mcp.trees.bundled",
+        "skills",
         "anything of another platform",
     }
+
+
+def test_an_added_argument_variable_server_or_skill_flips_the_key() -> None:
+    lock = make_full_lock()
+    server, skill = lock.mcp[0], lock.skills[0]
+    keys = {
+        content_key(changed, AMD64)
+        for changed in (
+            lock,
+            replace(lock, mcp=(replace(server, args=(*server.args, "x")),)),
+            replace(lock, mcp=(replace(server, args=server.args[::-1]),)),
+            replace(lock, mcp=(replace(server, env=(*server.env, "X")),)),
+            replace(lock, mcp=(replace(server, name="other"),)),
+            replace(lock, mcp=(server, replace(server, name="other"))),
+            replace(lock, mcp=()),
+            replace(lock, skills=()),
+            replace(lock, skills=(skill, replace(skill, name="other"))),
+        )
+    }
+    assert len(keys) == 9
 
 
 def test_a_moved_package_flips_the_key() -> None:

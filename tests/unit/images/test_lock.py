@@ -17,7 +17,7 @@ from images.digests import Digest
 from images.errors import BuilderError, UsageError, VerifyFailed
 from images.lock import Lock, TreeEntry
 from images.lockfile import lock_bytes, lock_digest, parse_lock
-from tests.fakes.locks import make_lock
+from tests.fakes.locks import make_full_lock, make_lock
 
 
 def canonical(document: object) -> bytes:
@@ -34,6 +34,55 @@ def test_round_trip() -> None:
     assert parse_lock(raw) == make_lock()
     assert lock_bytes(parse_lock(raw)) == raw
     assert lock_digest(make_lock()) == Digest.of(raw)
+
+
+def test_round_trip_with_a_server_and_a_skill() -> None:
+    raw = lock_bytes(make_full_lock())
+    assert parse_lock(raw) == make_full_lock()
+    assert lock_bytes(parse_lock(raw)) == raw
+    assert b'"mcp"' not in lock_bytes(make_lock())  # a lock without them is what it was before they existed
+
+
+FULL_EDITS: list[tuple[Callable[[dict[str, Any]], object], str]] = [
+    (lambda d: d.update(mcp={}), "platforms are not those"),
+    (lambda d: d.update(skills={}), "platforms are not those"),
+    (lambda d: d["mcp"].update({"../x": d["mcp"]["files"]}), "a name of lower case"),
+    (lambda d: d["mcp"].update(other=d["mcp"].pop("files")), "is not in this lock"),
+    (lambda d: d["mcp"]["files"].update(version="latest"), "an exact version"),
+    (lambda d: d["mcp"]["files"]["args"].append("a\nb"), "one line"),
+    (
+        lambda d: d["mcp"]["files"]["args"].append("--token=0123456789abcdef"),
+        "arguments without a credential",
+    ),
+    (lambda d: d["mcp"]["files"]["env"].append("A=b"), "the name of a variable"),
+    (lambda d: d["mcp"]["files"]["env"].append("A"), "mcp.files env: not sorted"),
+    (lambda d: d["mcp"]["files"]["trees"].clear(), "mcp.files.trees: not exactly the declared"),
+    (lambda d: artifact(d, "@example/server-files").update(bins={}), "no command that could be the server"),
+    (lambda d: d["skills"]["review"].pop("SKILL.md"), "skills.review: has no SKILL.md"),
+    (lambda d: d["skills"]["review"].update({"../x": FILE}), "a plain path"),
+    (lambda d: d["skills"]["review"].update({"a/./b": FILE}), "a plain path"),
+    (lambda d: d["skills"]["review"].update({"skill.md": FILE}), "letter case alone"),
+    (lambda d: d["skills"]["review"].update({"SKILL.md/x": FILE}), "a file and a directory"),
+    (lambda d: d["skills"]["review"]["SKILL.md"].update(size=5 << 20), "a number from"),
+    (lambda d: d["skills"]["review"]["SKILL.md"].update(mode=1), "no key 'mode'"),
+    (lambda d: d["skills"]["review"]["SKILL.md"].update(sha256="x"), "64 hexadecimal"),
+    (lambda d: artifact(d, "review").update(version="1.0.0"), "no version"),
+    (lambda d: artifact(d, "review").update(registry="npm"), "the registry local"),
+    (lambda d: artifact(d, "review").update(authenticated="tofu"), "only a Skill is authenticated as local"),
+    (lambda d: artifact(d, "chalk").update(authenticated="local"), "only a Skill is authenticated as local"),
+    (lambda d: artifact(d, "review").update(bins={"x": "x"}), "not just what builder.toml names"),
+    (lambda d: artifact(d, "review").update(parents=["mcp.files"]), "is not what mcp.files asks for"),
+]
+FILE = {"executable": False, "size": 1, "sha256": "0" * 64}
+
+
+@pytest.mark.parametrize(("edit", "said"), FULL_EDITS)
+def test_a_broken_server_or_skill_is_refused(edit: Callable[[dict[str, Any]], object], said: str) -> None:
+    changed = json.loads(lock_bytes(make_full_lock()))
+    edit(changed)
+    with pytest.raises(UsageError) as refused:
+        parse_lock(canonical(changed))
+    assert said in refused.value.what
 
 
 def test_without_white_space_it_is_rfc_8785() -> None:
@@ -105,7 +154,7 @@ EDITS: list[tuple[Edit, str]] = [
     (lambda d: artifact(d, "chalk").update(parents=["npm:gone@1.0.0"]), "is not in this lock"),
     (lambda d: artifact(d, "chalk").update(parents=["node"]), "Node and only Node"),
     (lambda d: artifact(d, "chalk").update(kind="node"), "artifacts: not sorted"),
-    (lambda d: artifact(d, "chalk").update(kind="deb"), "one of npm, node"),
+    (lambda d: artifact(d, "chalk").update(kind="deb"), "one of npm, node, skill"),
     (lambda d: artifact(d, "chalk").update(name="../chalk"), "npm package name"),
     (lambda d: artifact(d, "chalk").update(version="latest"), "an exact version"),
     (lambda d: artifact(d, "chalk").update(integrity="sha1:" + "0" * 40), "sha512"),

@@ -19,9 +19,9 @@ from images.key import content_key
 from images.lock import InstallScript, Lock, ScriptEvent, Tree, TreeEntry
 from images.oci import Platform
 from images.render import RENDERER_VERSION, BuildContext, render
-from images.unpacking import agent_plan
+from images.unpacking import npm_plan
 from tests.fakes.bases import base_facts
-from tests.fakes.locks import AMD64, make_lock, npm
+from tests.fakes.locks import AMD64, make_full_lock, make_lock, npm, skill_integrity
 
 ROOT = Path(__file__).resolve().parents[3]
 GOLDEN = Path(__file__).parent / "golden"
@@ -66,6 +66,63 @@ def test_golden(name: str) -> None:
     assert text == golden.read_text()
 
 
+def full() -> BuildContext:
+    return rendered(dataclasses.replace(make_full_lock(), recipe=lock_of_template().recipe))
+
+
+@pytest.mark.parametrize(
+    "name", ["full/Containerfile", "mcp-files/tree", "skill-review/tree", "skill-review/sha256sums"]
+)
+def test_golden_with_a_server_and_a_skill(name: str) -> None:
+    context = full()
+    text = texts(context)[name.removeprefix("full/")].replace(str(context.key), "KEY")
+    assert text == (GOLDEN / name.replace("/", "-")).read_text()
+
+
+def test_a_server_is_installed_and_off() -> None:
+    context = full()
+    found = {entry.path: entry for entry in context.root}
+    run = found["opt/mcp/files/run"]
+    assert (run.mode, run.uid, run.gid) == (0o755, 0, 0)
+    entry = "/opt/mcp/files/node_modules/@example/server-files/dist/index.js"
+    assert run.content == (
+        f"#!/bin/sh\nexec /opt/node/bin/node {entry} /workspace 'it'\"'\"'s' \"$@\"\n".encode()
+    )
+    versions = json.loads(found["etc/agent-image.json"].content or b"")
+    assert versions["mcp"] == {
+        "files": {
+            "package": "@example/server-files",
+            "version": "1.2.3",
+            "run": "/opt/mcp/files/run",
+            "env": ["FILES_TOKEN"],
+        }
+    }
+    assert versions["skills"] == {
+        "review": {"path": "/opt/skills/review", "integrity": str(skill_integrity())}
+    }
+    named = [path for path, one in found.items() if one.content and b"/opt/mcp" in one.content]
+    assert sorted(named) == ["etc/agent-image.json", "opt/mcp/files/run"]
+    assert not any("mcp" in value for _, value in context.image.environment)
+
+
+def test_each_directory_has_a_layer_and_none_changes_another() -> None:
+    lock = dataclasses.replace(make_full_lock(), recipe=lock_of_template().recipe)
+    context, bare = rendered(lock), rendered()
+    assert [plan.target for plan in context.plans] == [
+        "/opt/node",
+        "/opt/agents/claude-code",
+        "/opt/agents/pi",
+        "/opt/mcp/files",
+        "/opt/skills/review",
+    ]
+    assert context.image.new_layers == len(context.plans) + 2 == bare.image.new_layers + 2
+    own = {path: text for path, text in texts(context).items() if path.startswith(("pi/", "node/"))}
+    assert own.items() <= texts(bare).items()
+    text = texts(context)["Containerfile"]
+    assert text.count("COPY --link --chown=0:0 --from=mcp-files /out/ /") == 1
+    assert text.count("COPY --link --chown=0:0 --from=skill-review /out/ /") == 1
+
+
 def test_golden_launchers_and_versions() -> None:
     context = rendered()
     found = {entry.path: entry.content.decode() for entry in context.root if entry.content is not None}
@@ -78,6 +135,8 @@ def test_golden_launchers_and_versions() -> None:
         "base": str(context.base),
         "node": "22.23.5",
         "agents": {"claude-code": "2.1.328", "pi": "0.73.1"},
+        "mcp": {},
+        "skills": {},
     }
 
 
@@ -146,7 +205,7 @@ def test_scripts_that_may_not_run_are_not_rendered() -> None:
 def test_the_binary_of_the_declared_processor_level_is_chosen_here() -> None:
     lock = with_package(lock_of_template(), "tool-linux-x64", "1.0.0")
     lock = with_package(lock, "tool-linux-x64-baseline", "1.0.0")
-    plan = agent_plan(lock, lock.agents[1], AMD64)
+    plan = npm_plan(lock, lock.agents[1], AMD64)
     assert [item.place for item in plan.omitted] == ["node_modules/tool-linux-x64"]
     assert "node_modules/tool-linux-x64-baseline" in {item.place for item in plan.placed}
     assert "newer processor" in plan.omitted[0].reason

@@ -14,7 +14,7 @@ from images.errors import StateError
 from provenance.audit.report import MAX_LISTED, AuditReport, DifferenceKind, Origin, shown
 from provenance.audit.run import audit_image
 from tests.fakes.audited import CLAUDE, NATIVE, PLACED, Change, Honest, Layers, Made, honest, layer_bytes
-from tests.fakes.locks import AMD64
+from tests.fakes.locks import AMD64, make_full_lock
 from tests.fakes.tarballs import packages
 
 PI = "opt/agents/pi/node_modules"
@@ -457,3 +457,34 @@ def test_any_change_of_any_entry_is_found(
         entries[place % len(entries)] = MUTATIONS[what](entries[place % len(entries)], number)
 
     assert not tiny.audit(tiny.changed(change)).ok
+
+
+FULL = {
+    "a file of a server": "opt/mcp/files/node_modules/chalk/index.js",
+    "a server's command": "opt/mcp/files/node_modules/@example/server-files/dist/index.js",
+    "a server's starter": "opt/mcp/files/run",
+    "a file of a Skill": "opt/skills/review/SKILL.md",
+    "a program of a Skill": "opt/skills/review/bin/look.sh",
+}
+
+
+@pytest.fixture(scope="module")
+def full(tmp_path_factory: pytest.TempPathFactory) -> Honest:
+    return honest(tmp_path_factory.mktemp("full"), lock=make_full_lock())
+
+
+def test_servers_and_skills_are_accounted_for(full: Honest) -> None:
+    report = full.audit(full.image())
+    assert report.differences == ()
+
+
+@cases(FULL)
+def test_a_changed_or_missing_byte_of_a_server_or_skill_is_found(full: Honest, path: str) -> None:
+    for change in (
+        edit(path, lambda made: replace(made, content=made.content + b"x")),
+        edit(path, lambda made: replace(made, mode=0o777)),
+        edit(path, lambda made: replace(made, uid=1000)),
+        edit(path, lambda made: replace(made, path=made.path + "x")),
+    ):
+        report = full.audit(full.changed(change))
+        assert path in {difference.path for difference in report.differences}

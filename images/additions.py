@@ -1,0 +1,73 @@
+"""What builder.toml adds to the agents: MCP servers with arguments that hold no secret, and Skills."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from images.credential_places import HARMLESS_NAMES, HARMLESS_VALUES, SECRET_NAMES, SECRET_WORDS
+from images.credentials import redact
+
+ADDITION_NAME: Final = r"^[a-z0-9]+(-[a-z0-9]+)*$"  # a directory in the image, a stage, a key in TOML
+MAX_ADDITION_NAME: Final = 40
+MAX_ADDITIONS: Final = 50
+MAX_ARGUMENTS: Final = 50
+MAX_ARGUMENT: Final = 1000
+VARIABLE_NAME: Final = r"^[A-Za-z_][A-Za-z0-9_]{0,99}$"
+_CAMEL: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class McpPin:
+    """One MCP server: npm package at one exact version, its arguments, the names of its variables."""
+
+    name: str
+    package: str
+    version: str
+    args: tuple[str, ...] = ()
+    env: tuple[str, ...] = ()  # sorted
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class SkillPin:
+    """One Skill: its name in the image and its directory beside builder.toml."""
+
+    name: str
+    directory: str
+
+
+def check_arguments(args: Sequence[str]) -> None:
+    """ValueError when an argument is no plain line, or holds a credential; its value is never shown."""
+    for number, arg in enumerate(args):
+        if len(arg) > MAX_ARGUMENT or not arg.isprintable():
+            raise ValueError(f"args[{number}]: expected one line of at most {MAX_ARGUMENT} characters")
+        following = args[number + 1] if number + 1 < len(args) else ""
+        if redact(arg) != arg or _names_secret(arg, following):
+            raise ValueError(
+                f"args[{number}] holds a credential, and everybody with the image could read it; "
+                'expected the name of its variable alone, as in env = ["GITHUB_TOKEN"]'
+            )
+
+
+def _names_secret(arg: str, following: str) -> bool:
+    """``--token=…``, ``--token …``, ``TOKEN=…``: by the tables that the scanner uses."""
+    name, equals, value = arg.lstrip("-").partition("=")
+    if not equals:
+        if not arg.startswith("-") or following.startswith("-"):
+            return False
+        value = following
+    upper = _CAMEL.sub("_", name).upper().replace("-", "_")
+    if upper not in SECRET_NAMES and (HARMLESS_NAMES.fullmatch(upper) or not SECRET_WORDS.search(upper)):
+        return False
+    return not HARMLESS_VALUES.fullmatch(value)
+
+
+def check_directory(text: str) -> str:
+    """A directory below builder.toml's, as ``skills/code-review``; ValueError for any other form."""
+    parts = text.split("/")
+    plain = len(text) <= 200 and text.isprintable() and "\\" not in text
+    if not plain or any(part in ("", ".", "..") or part != part.strip() for part in parts):
+        raise ValueError(f"{text[:60]!r}: expected a directory below this file's, such as skills/code-review")
+    return text
