@@ -54,6 +54,9 @@ def main_inner(argv: list[str], environment: dict[str, str]) -> int:
         return ExitCode.RUN_FAILED if options.command == "run" and not options.dry_run else broken.code
     _scrub_environment(environment)
     signal.signal(signal.SIGTERM, _terminated)
+    # A terminal that goes away ends us in the same orderly way, unless whoever started us wants us to stay.
+    if signal.getsignal(signal.SIGHUP) is signal.SIG_DFL:
+        signal.signal(signal.SIGHUP, _terminated)
     try:
         if "PYTHON_ON_WHALES_DEBUG" in environment:
             raise HostError(  # noqa: TRY301  (it must end like every other error)

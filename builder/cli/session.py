@@ -55,10 +55,16 @@ def settings_of(invocation: Invocation) -> Settings:
 
 
 def client_environment(invocation: Invocation) -> dict[str, str]:
-    """The closed list of variables, where they are set."""
-    return {
+    """The closed list of variables, where they are set; of PATH only what is absolute.
+
+    A relative entry, or an empty one, would find an engine's client in the project's own directory.
+    """
+    found = {
         name: invocation.environment[name] for name in CLIENT_ENVIRONMENT if name in invocation.environment
     }
+    if "PATH" in found:
+        found["PATH"] = ":".join(entry for entry in found["PATH"].split(":") if entry.startswith("/"))
+    return found
 
 
 def policy_of(invocation: Invocation, *, beside: Path | None) -> Policy:

@@ -16,6 +16,9 @@ import pytest
 
 from builder import cli
 from builder.cli import WAYS_ON, main_inner
+from builder.cli.arguments import parse_arguments
+from builder.cli.invocation import make_invocation
+from builder.cli.session import client_environment
 from builder.cli.verbs import VERBS, doctor_verb
 from builder.workshop import Workshop
 from images.errors import (
@@ -62,11 +65,13 @@ FAILURES = (
 def own_process_settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
     """main_inner scrubs the environment and takes SIGTERM: both are put back."""
     before, handler = dict(os.environ), signal.getsignal(signal.SIGTERM)
+    hangup = signal.getsignal(signal.SIGHUP)
     monkeypatch.chdir(tmp_path)
     yield
     os.environ.clear()
     os.environ.update(before)
     signal.signal(signal.SIGTERM, handler)
+    signal.signal(signal.SIGHUP, hangup)
 
 
 def environment(tmp_path: Path, **more: str) -> dict[str, str]:
@@ -284,3 +289,29 @@ def test_doctor_removes_what_dead_processes_left_before_it_probes(
     state = tmp_path / "private"
     assert main_inner(["doctor", "--state", str(state)], environment(tmp_path)) == ExitCode.HOST
     assert done == ["removed", "probed"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_to_end_is_an_orderly_end(
+    number: signal.Signals, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def perform(_invocation: object) -> None:
+        os.kill(os.getpid(), number)
+
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    monkeypatch.setattr(cli, "perform", perform)
+    assert main_inner(["show"], environment(tmp_path)) == ExitCode.TERMINATED
+
+
+def test_who_is_to_survive_a_hangup_does(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """As nohup starts it."""
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    fail_with(monkeypatch, UsageError("x"))
+    main_inner(["show"], environment(tmp_path))
+    assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+
+
+def test_no_client_is_found_in_the_project(tmp_path: Path) -> None:
+    options = parse_arguments(["show"])
+    invocation = make_invocation(options, {"HOME": str(tmp_path), "PATH": "::.:bin:/usr/bin:"})
+    assert client_environment(invocation)["PATH"] == "/usr/bin"
