@@ -40,9 +40,9 @@ def rebuilt_by_others(
             return failed(
                 CheckId.REBUILDS, f"a trusted rebuilder contradicts (statement {one.digest}): {against}"
             )
+        # By key, however many statements it signed. A policy has no key twice, nor in two roles: nobody
+        # counts double, and no builder confirms himself.
         keys.add(one.bundle.key)
-    # By key, however many entries, names and statements it has; and nobody confirms himself.
-    keys -= {one.bundle.key for one in matched.provenance}
     who = f" by {', '.join(sorted(keys))}" if keys else ""
     said = f"{len(keys)} of {wanted} asked for{who}" if wanted else f"{len(keys)}, none asked for{who}"
     if len(keys) < wanted:

@@ -37,6 +37,8 @@ _BASE = "tests/unit/builder/test_base_check.py::"
 _IMAGE = "tests/unit/builder/test_image_check.py::"
 _AUDIT = "tests/unit/provenance/audit/test_audit.py::"
 _LAYERTAR = "tests/unit/provenance/audit/test_layertar.py::"
+_REBUILDS = "tests/unit/provenance/test_rebuilds.py::"
+_STATE = "tests/unit/builder/test_state.py::"
 _JUDGE = "tests/unit/provenance/audit/test_judge.py::"
 
 EDITS = (
@@ -706,5 +708,53 @@ EDITS = (
         "    if needed:\n",
         "    if False:\n",
         _JUDGE + "test_a_launch_that_needs_an_audit_is_denied_without",
+    ),
+    Edit(
+        "provenance/evidence.py",
+        "            and one.trusted.role is not Role.REBUILDER\n",
+        "",
+        _REBUILDS + "test_a_rebuild_makes_an_old_image_no_younger",
+    ),
+    Edit(
+        "provenance/rebuilds.py",
+        "    if len(keys) < wanted:\n",
+        "    if wanted and not keys:\n",
+        _REBUILDS + "test_distinct_keys_are_counted",
+    ),
+    Edit(
+        "provenance/rebuilds.py",
+        "        keys.add(one.bundle.key)\n",
+        "        keys.add(one.digest)\n",
+        _REBUILDS + "test_one_key_with_many_statements_counts_once",
+    ),
+    Edit(
+        "provenance/rebuilds.py",
+        '        ("lock", parameters.lock, str(matched.lock_digest)),\n',
+        "",
+        _REBUILDS + "test_another_lock_or_name_does_not_count",
+    ),
+    Edit(
+        "provenance/rebuilds.py",
+        "if finished > now + CLOCK_SKEW else",
+        "if not finished else",
+        _REBUILDS + "test_one_from_the_future_does_not_count",
+    ),
+    Edit(
+        "provenance/rebuilds.py",
+        "    if key.status is not Status.PASSED:\n",
+        "    if False:\n",
+        _REBUILDS + "test_a_trusted_rebuilder_who_contradicts_fails_the_check",
+    ),
+    Edit(
+        "provenance/policy.py",
+        "        if same:\n",
+        "        if False:\n",
+        _POLICY + "test_a_wrong_policy_names_file_and_place",
+    ),
+    Edit(
+        "builder/state.py",
+        "            if os.fstat(handle).st_nlink:\n",
+        "            if True:\n",
+        _STATE + "test_a_turn_whose_file_is_gone_is_not_the_turn",
     ),
 )

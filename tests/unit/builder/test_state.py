@@ -238,3 +238,53 @@ def test_a_loop_of_links_in_the_path_is_refused(tmp_path: Path) -> None:
     (tmp_path / "loop").symlink_to(tmp_path / "loop")
     with pytest.raises(StateError, match="symbolic link"):
         open_state(tmp_path / "loop")
+
+
+def test_a_turn_whose_file_is_gone_is_not_the_turn(root: Path) -> None:
+    """Who waited on the old file must not hold its turn beside who made a new one."""
+    state, fork = open_state(root), multiprocessing.get_context("fork")
+    go, waiting, inside, leave = (fork.Event() for _ in range(4))
+
+    def second() -> None:
+        assert go.wait(30)
+        with state.turn("key", waiting.set):
+            inside.set()
+            leave.wait(30)
+
+    # Started first: a fork inherits the descriptors of its parent, and with them the turn.
+    process = fork.Process(target=second, daemon=True)
+    process.start()
+    with state.turn("key", pytest.fail):
+        go.set()
+        assert waiting.wait(30)
+    assert inside.wait(30)
+    with state.turn("key", leave.set):
+        waited = leave.is_set()
+    leave.set()
+    process.join(30)
+    assert waited
+
+
+def test_a_signal_ends_the_waiting(root: Path) -> None:
+    state, fork = open_state(root), multiprocessing.get_context("fork")
+    go, waiting = fork.Event(), fork.Event()
+
+    def second() -> None:
+        assert go.wait(30)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        try:
+            with state.turn("key", waiting.set):
+                os._exit(1)
+        except KeyboardInterrupt:
+            os._exit(7)
+
+    process = fork.Process(target=second, daemon=True)
+    process.start()
+    with state.turn("key", pytest.fail):
+        go.set()
+        assert waiting.wait(30)
+        time.sleep(0.3)
+        assert process.pid is not None
+        os.kill(process.pid, signal.SIGINT)
+        process.join(10)
+        assert process.exitcode == 7
