@@ -353,7 +353,7 @@ def test_a_policy_that_others_can_write_is_refused(spine: Spine, config: Path) -
 
 
 @pytest.mark.parametrize(
-    "line", ["min_rebuilds = 1", 'network = ["a.example.test:443"]', 'enable = { mcp = ["x"] }']
+    "line", ['network = ["a.example.test:443"]', 'enable = { mcp = ["x"] }', 'engine_store = "rehash"']
 )
 def test_a_policy_section_that_is_not_enforced_yet_is_refused(spine: Spine, config: Path, line: str) -> None:
     edit(config / "policy.toml", "serial = 1\n", f"serial = 1\n{line}\n")
