@@ -27,6 +27,11 @@ _PROVIDING = "tests/unit/builder/test_providing.py::"
 _SETTINGS = "tests/unit/builder/test_settings.py::"
 _TOOLS = "tests/unit/backend/test_tools.py::"
 _UPDATES = "tests/unit/builder/test_updates.py::"
+_SKILLS = "tests/unit/builder/test_skills.py::"
+_CONFIG = "tests/unit/images/test_config.py::"
+_LOCK = "tests/unit/images/test_lock.py::"
+_KEY = "tests/unit/images/test_key.py::"
+_RESOLVE = "tests/unit/builder/test_resolve.py::"
 _ADMISSION = "tests/unit/backend/test_admission.py::"
 _PLAN = "tests/unit/backend/test_plan.py::"
 _READBACK = "tests/unit/backend/test_readback.py::"
@@ -756,5 +761,53 @@ EDITS = (
         "            if os.fstat(handle).st_nlink:\n",
         "            if True:\n",
         _STATE + "test_a_turn_whose_file_is_gone_is_not_the_turn",
+    ),
+    Edit(
+        "builder/skills.py",
+        "            if stat.S_ISLNK(mode):\n",
+        "            if not mode:\n",
+        _SKILLS + "test_links_are_refused",
+    ),
+    Edit(
+        "builder/skills.py",
+        "_OPEN_FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC",
+        "_OPEN_FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC",
+        _SKILLS + "test_a_link_on_the_way_is_refused",
+    ),
+    Edit(
+        "builder/skills.py",
+        "if (rule := _credential(path, content)) is not None:",
+        "if (rule := None) is not None:",
+        _SKILLS + "test_a_credential_is_refused_with_its_rule_and_never_shown",
+    ),
+    Edit(
+        "builder/skills.py",
+        "executable = bool(status.st_mode & stat.S_IXUSR)",
+        "executable = bool(status.st_mode & 0o111)",
+        _SKILLS + "test_only_the_owner_s_bit_counts",
+    ),
+    Edit(
+        "images/additions.py",
+        "if redact(arg) != arg or _names_secret(arg, following):",
+        "if redact(arg) != arg:",
+        _CONFIG + "test_a_credential_among_arguments_is_refused_and_not_shown",
+    ),
+    Edit(
+        "images/key.py",
+        '                "args": list(server.args),\n',
+        "",
+        _KEY + "test_an_added_argument_variable_server_or_skill_flips_the_key",
+    ),
+    Edit(
+        "images/lock_laws.py",
+        "    if (pair := collision(paths)) is not None:\n",
+        "    if (pair := collision([])) is not None:\n",
+        _LOCK + "test_a_broken_server_or_skill_is_refused",
+    ),
+    Edit(
+        "builder/resolve/freshness.py",
+        "elif changed := sorted(set(locked[place].files) ^ set(asked[place].lock.files)):",
+        "elif changed := sorted(set(locked[place].files) - set(locked[place].files)):",
+        _RESOLVE + "test_a_skill_is_locked_and_a_changed_one_makes_the_lock_stale",
     ),
 )
