@@ -312,12 +312,17 @@ def test_only_exact_versions(spine: Spine, project: Path, version: str) -> None:
     refused(spine.builder("lock", cwd=project), ExitCode.USAGE, "agents.opencode", "line")
 
 
-@pytest.mark.parametrize("section", ["[toolchain]\ndebian = []", "[mcp]", "[skills]"])
-def test_sections_that_come_later_are_refused_by_name(spine: Spine, project: Path, section: str) -> None:
+@pytest.mark.parametrize(
+    ("section", "name"),
+    [
+        ("[toolchain]\ndebian = []", "toolchain"),
+        ('[mcp]\nfetch = { pypi = "mcp-server-fetch", version = "2026.10.24" }', "mcp.fetch"),
+    ],
+)
+def test_what_comes_later_is_refused_by_name(spine: Spine, project: Path, section: str, name: str) -> None:
     path = project / "builder.toml"
     path.write_text(path.read_text() + "\n" + section + "\n")
-    name = section.split("]", maxsplit=1)[0].strip("[")
-    refused(spine.builder("lock", "--check", cwd=project), ExitCode.USAGE, name)
+    refused(spine.builder("lock", "--check", cwd=project), ExitCode.USAGE, name, "not in this version yet")
 
 
 def test_a_run_that_asks_for_a_network_is_refused_by_name(spine: Spine, project: Path) -> None:
