@@ -22,15 +22,15 @@ class Attestation:
     passed: bool
 
 
-def verifier_id(policy: Policy, signer: PrivateKey) -> str:
-    """The id that the policy pairs with this verifier key. Raises UsageError when there is none."""
+def signer_id(policy: Policy, role: Role, key: PrivateKey) -> str:
+    """The id that the policy pairs with this key in this role. UsageError when nobody would believe it."""
     for entry in policy.trust:
-        if entry.role is Role.VERIFIER and entry.key.fingerprint == signer.public.fingerprint:
+        if entry.role is role and entry.key.fingerprint == key.public.fingerprint:
             return min(entry.ids)
     raise UsageError(
-        f"key {signer.public.fingerprint} is not a verifier of this policy, so nobody would believe it",
+        f"key {key.public.fingerprint} is not a {role} of this policy, so nobody would believe it",
         where=str(policy.path),
-        hint="builder init",
+        hint="builder init --rebuilder" if role is Role.REBUILDER else "builder init",
     )
 
 
@@ -48,7 +48,7 @@ def attest(
         image=report.digest,
         image_name=report.image_name,
         passed=report.verified is not None and report.verified.policy.digest == policy.digest,
-        verifier_id=verifier_id(policy, signer),
+        verifier_id=signer_id(policy, Role.VERIFIER, signer),
         verifier_version=version,
         policy=policy.digest,
         inputs=report.inputs,

@@ -6,9 +6,10 @@ from dataclasses import replace
 from importlib.metadata import version
 
 from builder.cli.invocation import Invocation
-from builder.cli.session import key_of, open_workshop, signer_id
+from builder.cli.session import key_of, open_workshop
 from builder.rebuilding import Signer, rebuild
 from builder.verifying import Chosen, Verification, verify_image
+from provenance.attest import signer_id
 from provenance.policy import Policy
 from provenance.policy_model import Role
 

@@ -12,10 +12,9 @@ from builder.settings import SETTINGS_NAME, Settings, load_settings
 from builder.state import State, open_state
 from builder.workshop import Workshop
 from images.credentials import Secret
-from images.errors import KeyUnusable, UsageError
+from images.errors import KeyUnusable
 from provenance.keys import PrivateKey, load_private_key
 from provenance.policy import POLICY_NAME, Policy, find_policy, load_policy
-from provenance.policy_model import Role
 
 # All that engine clients and package clients may know of our environment.
 CLIENT_ENVIRONMENT = (
@@ -119,15 +118,3 @@ def _passphrase(number: int, where: str) -> Secret:
         why = getattr(broken, "strerror", None) or "no such descriptor"
         raise KeyUnusable(f"the passphrase cannot be read: {why}", where=where) from None
     return Secret(raw.removesuffix(b"\n"))
-
-
-def signer_id(policy: Policy, role: Role, key: PrivateKey) -> str:
-    """The id that the policy pairs with this key in this role. UsageError when nobody would believe it."""
-    for entry in policy.trust:
-        if entry.role is role and entry.key.fingerprint == key.public.fingerprint:
-            return min(entry.ids)
-    raise UsageError(
-        f"key {key.public.fingerprint} is not a {role} of this policy, so nobody would believe it",
-        where=str(policy.path),
-        hint="builder init --rebuilder" if role is Role.REBUILDER else "builder init",
-    )

@@ -12,7 +12,7 @@ from backend.plan import LaunchPlan
 from backend.records import LaunchEnding, LaunchRecord
 from builder.cli.invocation import Invocation, Result, RunExit
 from builder.cli.platform import host_platform
-from builder.cli.session import key_of, open_workshop, policy_of, signer_id
+from builder.cli.session import key_of, open_workshop, policy_of
 from builder.launching import (
     Launcher,
     RunRequest,
@@ -25,6 +25,7 @@ from builder.launching import (
 from builder.verifying import Verification, choose_image
 from images.config import parse_duration
 from images.errors import HostError, LaunchReason, LaunchRefused, UsageError, VerifyFailed
+from provenance.attest import signer_id
 from provenance.policy import Policy
 from provenance.policy_model import Role
 from provenance.verify import Purpose
