@@ -209,6 +209,7 @@ def _facts(artifact: Artifact) -> tuple[object, ...]:
         artifact.bins,
         artifact.registry,
         artifact.authenticated,
+        artifact.signer,
     )
 
 

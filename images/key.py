@@ -33,6 +33,7 @@ NOT_IN_KEY: Final = frozenset(
         "artifacts.parents",
         "artifacts.registry",
         "artifacts.authenticated",
+        "artifacts.signer",
         "artifacts.scripts (not run)",
         "agents.trees.bundled",  # inside a tarball whose integrity is in the key
         "mcp.trees.bundled",

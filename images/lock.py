@@ -29,11 +29,16 @@ class ArtifactKind(StrEnum):
 
 
 class Authentication(StrEnum):
-    """How an artifact was authenticated when it was locked; a policy can refuse TOFU (trust on first use)."""
+    """How an artifact was authenticated when it was locked; a policy can refuse TOFU (trust on first use).
+
+    Which kinds can have which, and what a signer looks like: ``images.authenticity``.
+    """
 
     TOFU = "tofu"
     NPM_SIGNATURE = "npm-signature"
     NPM_PROVENANCE = "npm-provenance"
+    DEBIAN_SIGNED = "debian-signed"
+    PYPI_ATTESTED = "pypi-attested"
     LOCAL = "local"  # the operator's own directory: it came from nowhere else
 
 
@@ -66,7 +71,8 @@ class Artifact:
     ``platforms``: the declared platforms that use it. ``parents``: ids of the artifacts that asked for it, or
     a root's place in builder.toml (``agents.pi``, ``mcp.files``, ``skills.review``, ``node``). ``bins``:
     command name -> file below the package. ``scripts_run``: whether builder.toml names it under
-    install-scripts. ``registry``: the alias of where it came from, never an address.
+    install-scripts. ``registry``: the alias of where it came from, never an address. ``signer``: whose
+    signature ``authenticated`` speaks of (key id, fingerprint or publisher); empty where there is none.
     """
 
     kind: ArtifactKind
@@ -81,6 +87,7 @@ class Artifact:
     scripts_run: bool = False
     registry: str = "npm"
     authenticated: Authentication = Authentication.TOFU
+    signer: str = ""
 
     @property
     def id(self) -> str:

@@ -7,11 +7,11 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Final
 
+from images.authenticity import authenticity_problem
 from images.lock import (
     NODE_PACKAGES,
     NODE_PARENT,
     ArtifactKind,
-    Authentication,
     Installed,
     Lock,
     SkillLock,
@@ -180,8 +180,6 @@ def _skill_artifacts_are_plain(lock: Lock) -> str | None:
     places = {skill.artifact: skill.place for skill in lock.skills}
     for artifact in lock.artifacts:
         local = artifact.kind is ArtifactKind.SKILL
-        if local != (artifact.authenticated is Authentication.LOCAL):
-            return f"{artifact.id}: a Skill and only a Skill is authenticated as {Authentication.LOCAL}"
         if local and (
             artifact.parents != (places.get(artifact.id, ""),) or artifact.bins or artifact.scripts
         ):
@@ -189,6 +187,11 @@ def _skill_artifacts_are_plain(lock: Lock) -> str | None:
         if local and (artifact.integrity.algorithm != "sha256" or artifact.registry != SKILL_REGISTRY):
             return f"{artifact.id}: expected a sha256 and the registry {SKILL_REGISTRY}"
     return None
+
+
+def _authenticated_as_its_kind_can_be(lock: Lock) -> str | None:
+    problems = ((artifact.id, authenticity_problem(artifact)) for artifact in lock.artifacts)
+    return next((f"{name}: {problem}" for name, problem in problems if problem is not None), None)
 
 
 def _scripts_run_as_named(lock: Lock) -> str | None:
@@ -217,4 +220,5 @@ _LAWS: Final[tuple[Callable[[Lock], str | None], ...]] = (
     _scripts_run_as_named,
     _skills_are_whole,
     _skill_artifacts_are_plain,
+    _authenticated_as_its_kind_can_be,
 )

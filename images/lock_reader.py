@@ -15,6 +15,7 @@ from images.additions import (
     VARIABLE_NAME,
     check_arguments,
 )
+from images.authenticity import SIGNER
 from images.config import AgentName, UserAccount, check_version
 from images.digests import Digest, Integrity
 from images.errors import BuilderError, UsageError
@@ -296,7 +297,7 @@ def _tree_path(path: str, place: _Place) -> str:
 
 def _artifact(place: _Place) -> Artifact:
     names = ("kind", "name", "version", "integrity", "size", "platforms", "parents")
-    found = place.fields(*names, "registry", "authenticated", optional=("bins", "scripts"))
+    found = place.fields(*names, "registry", "authenticated", optional=("bins", "scripts", "signer"))
     scripts, run = _scripts(found["scripts"]) if "scripts" in found else ((), False)
     bins = tuple(
         (_command_name(name, item), item.text(BIN_FILE, "a file below the package"))
@@ -318,6 +319,7 @@ def _artifact(place: _Place) -> Artifact:
         scripts_run=run,
         registry=found["registry"].text(ALIAS, "a registry alias"),
         authenticated=found["authenticated"].choice(Authentication),
+        signer=found["signer"].text(SIGNER, "whose signature it is") if "signer" in found else "",
     )
 
 

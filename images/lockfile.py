@@ -143,6 +143,8 @@ def _artifact(artifact: Artifact) -> dict[str, JsonValue]:
         "registry": artifact.registry,
         "authenticated": str(artifact.authenticated),
     }
+    if artifact.signer:
+        document["signer"] = artifact.signer
     if artifact.bins:
         document["bins"] = dict(artifact.bins)
     if artifact.scripts:

@@ -27,7 +27,7 @@ from provenance.predicates import (
 )
 
 if TYPE_CHECKING:
-    from images.lock import LockSummary
+    from images.lock import Artifact, LockSummary
     from images.strictjson import JsonValue
     from provenance.audit.report import AuditReport
     from provenance.scan.accept import CleanImage
@@ -158,6 +158,15 @@ class Decision:
     audit: AuditReport | None = None
 
 
+def _origin(artifact: Artifact) -> dict[str, JsonValue]:
+    """Where it came from and how it was authenticated, as the lock says."""
+    origin: dict[str, JsonValue] = {
+        "registry": artifact.registry,
+        "authenticated": str(artifact.authenticated),
+    }
+    return origin | ({"signer": artifact.signer} if artifact.signer else {})
+
+
 def provenance_statement(detected: DetectedImage, lock: LockSummary, facts: BuildFacts) -> Statement:
     """SLSA provenance v1. It takes a DetectedImage, so neither scan nor detection can have been forgotten."""
     dependencies: list[JsonValue] = [{"name": "base", "digest": {"sha256": lock.base.manifest.hex}}]
@@ -167,7 +176,7 @@ def provenance_statement(detected: DetectedImage, lock: LockSummary, facts: Buil
             {
                 "name": artifact.id,
                 "digest": {integrity.algorithm: integrity.hex},
-                "annotations": {"registry": artifact.registry, "authenticated": str(artifact.authenticated)},
+                "annotations": _origin(artifact),
             }
         )
     return _make(

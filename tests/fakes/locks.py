@@ -33,6 +33,8 @@ AMD64 = Platform("linux", "amd64")
 ARM64 = Platform("linux", "arm64")
 BASE_DIGEST = Digest.of(b"base manifest")
 
+KEY_ID = "SHA256:" + "A" * 43  # of no key
+
 BUILDER_TOML = f"""\
 schema = 1
 
@@ -192,12 +194,14 @@ def skill_integrity() -> Integrity:
 
 
 def make_full_lock() -> Lock:
-    """The lock above with one MCP server and one Skill; chalk is shared with an agent."""
+    """The lock above with one MCP server and one Skill; chalk is shared with an agent, and signed."""
     lock = make_lock()
     server = npm("@example/server-files", "1.2.3", "mcp.files", bins=(("server-files", "dist/index.js"),))
     chalk = replace(
         lock.artifact("npm:chalk@5.6.2"),
         parents=tuple(sorted((server.id, *lock.artifact("npm:chalk@5.6.2").parents))),
+        authenticated=Authentication.NPM_SIGNATURE,
+        signer=KEY_ID,
     )
     skill = Artifact(
         kind=ArtifactKind.SKILL,

@@ -157,6 +157,7 @@ def _package(package: PackageChange) -> dict[str, object]:
                 "platforms": [str(platform) for platform in artifact.platforms],
                 "registry": artifact.registry,
                 "authenticated": artifact.authenticated.value,
+                "signer": artifact.signer,
             }
             for artifact in artifacts
         ]

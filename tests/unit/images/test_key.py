@@ -47,6 +47,7 @@ IGNORED = {
     "artifacts.parents",
     "artifacts.registry",
     "artifacts.authenticated",
+    "artifacts.signer",
     "platforms",  # what else the lock serves
 }
 
@@ -79,7 +80,7 @@ def name_of(path: Path) -> str:
 OTHER_VALUES: dict[str, Callable[[str], str]] = {
     "integrity": lambda value: f"{value.partition(':')[0]}:{value.partition(':')[2][::-1]}",
     "platforms": lambda _: "linux/arm64",
-    "authenticated": lambda _: "npm-signature",
+    "authenticated": lambda value: "tofu" if value == "npm-signature" else "npm-signature",
     "kind": lambda value: "npm" if value == "node" else "node",
     "sha256": lambda value: value[::-1],
     "version": lambda value: value + "-1",
