@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import base64
 import hmac
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, NoReturn, TypeVar
+from urllib.parse import quote
 
 # Grows with every change of a table that can find more or fewer credentials; policy can ask for a minimum.
 RULESET_VERSION: Final = 1
@@ -314,3 +317,34 @@ def redact(text: Text) -> Text:
         return _ANYWHERE.sub(REDACTED.encode(), text)
     raw = text.encode("utf-8", "surrogatepass")
     return _ANYWHERE.sub(REDACTED.encode(), raw).decode("utf-8", "surrogatepass")
+
+
+# What a configuration file of a client holds beside its values; a shorter word would tear every text.
+_LEAST_VALUE: Final = 6
+_WORDS: Final = re.compile(rb"[^\s\"'=,;@]{%d,}" % _LEAST_VALUE)
+
+
+def hide(text: Text, secrets: Iterable[Secret]) -> Text:
+    """As :func:`redact`, and without any word of these secrets, as it is, in base64 or percent-encoded.
+
+    A secret may be a whole file: its words are what stands between blanks, quotes and separators.
+    """
+    raw = text if isinstance(text, bytes) else text.encode("utf-8", "surrogatepass")
+    forms = {form for secret in secrets for word in _words(secret.reveal()) for form in _forms(word)}
+    for form in sorted(forms, key=len, reverse=True):
+        raw = raw.replace(form, REDACTED.encode())
+    raw = redact(raw)
+    return raw if isinstance(text, bytes) else raw.decode("utf-8", "surrogatepass")
+
+
+def _words(secret: bytes) -> set[bytes]:
+    found = {secret.strip()} if len(secret.strip()) >= _LEAST_VALUE else set()
+    for word in _WORDS.findall(secret):
+        found.add(word)
+        found.update(part for part in word.split(b":") if len(part) >= _LEAST_VALUE)
+    return found
+
+
+def _forms(word: bytes) -> tuple[bytes, ...]:
+    plain = base64.b64encode(word)
+    return (word, plain, plain.rstrip(b"="), quote(word, safe="").encode(), quote(word).encode())

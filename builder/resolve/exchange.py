@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import tarfile
+from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,16 +18,19 @@ from backend.runner import Ending, Outcome
 from backend.tools import run_resolver
 from builder.resources import resource
 from builder.store import ContentStore
-from images.credentials import Secret
+from images.credentials import Secret, hide
 from images.errors import HostError, NetworkFailed, NetworkReason
 from images.strictjson import JsonValue, read_object
 
 RESULT_NAME: Final = "result.json"
-SCRIPTS: Final = ("resolve.mjs", "pull.mjs", "tar.mjs")
+SCRIPTS: Final = ("resolve.mjs", "pull.mjs", "tar.mjs", "web.mjs")
 STEPS: Final = frozenset({"resolve", "view", "newest", "fetch", "pull"})
 MAX_RESULT: Final = 1024 * 1024
 DEADLINE: Final = 1800.0  # seconds
 _MAX_LINE: Final = 4096
+_KEPT_LINES: Final = 40  # of what is no progress: a stack trace with the error above it
+_NAMES_ERROR: Final = re.compile(rb"(?i)\b[a-z]*(error|exception)\b|cannot|no space|killed")
+_SAID: Final = 300  # characters of a complaint that are shown
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,8 +117,10 @@ def exchange(
     container broke or sent something of another form, NetworkFailed when it did not end in time.
     """
     result = resolver.staging / "result.tar"
+    said = _Lines(resolver.on_progress)
     try:
-        _judge(resolver.run(job_tar(request, resolver.secrets), result, _line_reader(resolver.on_progress)))
+        outcome = resolver.run(job_tar(request, resolver.secrets), result, said.take)
+        _judge(outcome, said.complaint(resolver.secrets))
         with result.open("rb") as file:
             return _read_result(file, on_member)
     finally:
@@ -143,7 +150,7 @@ def job_tar(request: Mapping[str, JsonValue], secrets: Secrets) -> bytes:
     return out.getvalue()
 
 
-def _judge(outcome: Outcome) -> None:
+def _judge(outcome: Outcome, said: str) -> None:
     if outcome.ending is Ending.TIMED_OUT or (outcome.ending is Ending.EXITED and outcome.exit_code == 124):
         raise NetworkFailed(
             NetworkReason.UNREACHABLE,
@@ -153,7 +160,9 @@ def _judge(outcome: Outcome) -> None:
         )
     if not outcome.ok:
         raise HostError(
-            f"the resolver container failed: {outcome.ending.value}, exit code {outcome.exit_code}",
+            f"the resolver container failed: {outcome.ending.value}, exit code {outcome.exit_code}"
+            + (f", {outcome.detail}" if outcome.detail else "")
+            + f"; it said: {said or 'nothing'}",
             where="resolver",
             hint="builder doctor",
         )
@@ -203,21 +212,31 @@ def unexpected(what: str) -> HostError:
     )
 
 
-def _line_reader(on_progress: OnProgress) -> Callable[[bytes], None]:
-    """Chunks to lines to values; a line that is no progress (a warning of Node's, say) is passed over."""
-    kept = bytearray()
+class _Lines:
+    """Chunks of standard error to lines: progress is passed on, the last ones of anything else are kept."""
 
-    def take(chunk: bytes) -> None:
-        kept.extend(chunk)
-        while (end := kept.find(b"\n")) >= 0:
-            line = bytes(kept[:end])
-            del kept[: end + 1]
-            if (event := _event(line)) is not None:
-                on_progress(event)
-        if len(kept) > _MAX_LINE:
-            kept.clear()
+    def __init__(self, on_progress: OnProgress) -> None:
+        self._on_progress = on_progress
+        self._rest = bytearray()
+        self._other: deque[bytes] = deque(maxlen=_KEPT_LINES)
 
-    return take
+    def take(self, chunk: bytes) -> None:
+        self._rest += chunk
+        *lines, rest = self._rest.split(b"\n")
+        self._rest = rest[:_MAX_LINE]
+        for line in lines:
+            if (event := _event(bytes(line))) is not None:
+                self._on_progress(event)
+            elif line.strip():
+                self._other.append(bytes(line[:_MAX_LINE]))
+
+    def complaint(self, secrets: Secrets) -> str:
+        """The last line that names an error, else the last line: printable, short, without any secret."""
+        lines = [*self._other, *([bytes(self._rest)] if self._rest.strip() else [])]
+        named = [line for line in lines if _NAMES_ERROR.search(line)]
+        line = (named or lines or [b""])[-1]
+        text = hide(line, (secrets.npmrc,)).decode("utf-8", "replace").strip()
+        return "".join(char if char.isprintable() else "?" for char in text)[:_SAID]
 
 
 def _event(line: bytes) -> Progress | None:

@@ -11,6 +11,7 @@ GONE: Final = frozenset({"E404", "ETARGET", "ENOVERSIONS", "E410", "E451"})
 _REASONS: Final = {
     **dict.fromkeys(("E401", "E403", "E407", "ENEEDAUTH", "EOTP"), NetworkReason.AUTH),
     "E429": NetworkReason.RATE_LIMITED,
+    **dict.fromkeys(("EREDIRECT", "EBADMANIFEST"), NetworkReason.SERVER),
     **dict.fromkeys(
         (
             "ECONNRESET",
@@ -106,7 +107,7 @@ def _of_the_machine_or_the_pin(code: str, about: str, where: str) -> BuilderErro
 
 
 def _reason(code: str) -> NetworkReason | None:
-    if re.fullmatch(r"E5\d\d", code):
+    if re.fullmatch(r"E[235]\d\d|HPE_\w+", code):  # HPE: no HTTP at all
         return NetworkReason.SERVER
     if code.startswith("UND_ERR_"):  # of Node's own fetch
         return NetworkReason.UNREACHABLE if "TIMEOUT" in code else NetworkReason.TRUNCATED

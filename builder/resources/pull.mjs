@@ -4,34 +4,22 @@
 // This file decides nothing and checks nothing: the program that asked re-hashes every blob and follows the same
 // manifests in the same order. No credential is sent; a registry that hands out anonymous tokens is asked for one.
 
-import { createWriteStream } from 'node:fs'
-import { mkdtemp, readFile, rm, stat } from 'node:fs/promises'
+import { mkdtemp, open, readFile, rm } from 'node:fs/promises'
 import { isIP } from 'node:net'
 import { tmpdir } from 'node:os'
 import { dirname, join } from 'node:path'
-import { Readable } from 'node:stream'
-import { pipeline } from 'node:stream/promises'
 import { fileURLToPath } from 'node:url'
 
-import { end, putBytes, putFile } from './tar.mjs'
+import { conclude, putBytes, putFile } from './tar.mjs'
+import { Failed, persist, refuse, Web } from './web.mjs'
 
 const JOB = dirname(fileURLToPath(import.meta.url))
-const MAX_MANIFEST = 4 * 1024 * 1024
-const ATTEMPTS = 3
 const MANIFEST_TYPES = [
   'application/vnd.oci.image.index.v1+json',
   'application/vnd.oci.image.manifest.v1+json',
   'application/vnd.docker.distribution.manifest.list.v2+json',
   'application/vnd.docker.distribution.manifest.v2+json',
 ]
-
-class Failed extends Error {
-  constructor(code, retryAfter = '') {
-    super(code)
-    this.code = code
-    this.retryAfter = retryAfter
-  }
-}
 
 // Everything is checked by digest, so an address without a name, which can have no certificate, may be plain.
 function origin(registry) {
@@ -40,77 +28,78 @@ function origin(registry) {
 }
 
 // "Bearer realm=…,service=…": where to ask for an anonymous token.
-async function tokenFor(challenge) {
+async function tokenFor(web, challenge) {
   const parts = Object.fromEntries([...challenge.matchAll(/(\w+)="([^"]*)"/g)].map((found) => found.slice(1)))
-  if (!/^bearer /i.test(challenge) || !parts.realm) throw new Failed('E401')
-  const query = new URLSearchParams()
-  for (const name of ['service', 'scope']) if (parts[name]) query.set(name, parts[name])
-  const response = await fetch(`${parts.realm}?${query}`)
-  if (!response.ok) throw new Failed(`E${response.status}`)
-  const answer = await response.json()
-  return answer.token ?? answer.access_token ?? ''
+  const realm = URL.parse(parts.realm ?? '')
+  if (!/^bearer /i.test(challenge) || !realm) throw new Failed('E401')
+  for (const name of ['service', 'scope']) if (parts[name]) realm.searchParams.set(name, parts[name])
+  const response = await web.follow(realm, {})
+  if (response.statusCode !== 200) throw refuse(response)
+  const answer = parsed(await web.document(response))
+  return String(answer.token ?? answer.access_token ?? '')
 }
 
-class Registry {
-  constructor(pull) {
-    this.base = `${origin(pull.registry)}/v2/${pull.repository}`
-    this.token = ''
-  }
-
-  async once(path, accept) {
-    const ask = () =>
-      fetch(this.base + path, {
-        headers: { accept, ...(this.token ? { authorization: `Bearer ${this.token}` } : {}) },
-      })
-    let response = await ask()
-    if (response.status === 401 && !this.token) {
-      this.token = await tokenFor(response.headers.get('www-authenticate') ?? '')
-      response = await ask()
-    }
-    if (!response.ok) throw new Failed(`E${response.status}`, response.headers.get('retry-after') ?? '')
-    return response
-  }
-
-  // Ask, and take the whole body; a broken connection and a failing server get another try.
-  async get(path, accept, take) {
-    for (let attempt = 1; ; attempt += 1) {
-      try {
-        return await take(await this.once(path, accept))
-      } catch (error) {
-        const again = !(error instanceof Failed) || /^E5/.test(error.code)
-        if (!again || attempt === ATTEMPTS) throw error
-        await new Promise((resolve) => setTimeout(resolve, 1000 * attempt))
-      }
-    }
-  }
-}
-
-const blobName = (digest) => `blobs/${digest.replace(':', '-')}`
-
-async function manifestBytes(registry, reference) {
-  const take = async (response) => Buffer.from(await response.arrayBuffer())
-  const bytes = await registry.get(`/manifests/${reference}`, MANIFEST_TYPES.join(', '), take)
-  if (bytes.length > MAX_MANIFEST) throw new Failed('EBADSIZE')
-  return bytes
-}
-
-async function manifest(registry, digest) {
-  const bytes = await manifestBytes(registry, digest)
-  await putBytes(blobName(digest), bytes)
+function parsed(bytes) {
   try {
-    return JSON.parse(bytes.toString())
+    return JSON.parse(bytes.toString()) ?? {}
   } catch {
     throw new Failed('EBADMANIFEST')
   }
 }
 
+class Registry {
+  constructor(pull, web) {
+    this.base = `${origin(pull.registry)}/v2/${pull.repository}`
+    this.web = web
+    this.token = ''
+  }
+
+  async once(path, accept) {
+    const ask = () => {
+      const login = this.token ? { authorization: `Bearer ${this.token}` } : {}
+      return this.web.follow(this.base + path, { accept, ...login })
+    }
+    let response = await ask()
+    if (response.statusCode === 401 && !this.token) {
+      response.destroy()
+      this.token = await tokenFor(this.web, response.headers['www-authenticate'] ?? '')
+      response = await ask()
+    }
+    if (response.statusCode !== 200) throw refuse(response)
+    return response
+  }
+}
+
+const blobName = (digest) => `blobs/${digest.replace(':', '-')}`
+
+const manifestBytes = (registry, reference) =>
+  persist(async () => {
+    const response = await registry.once(`/manifests/${reference}`, MANIFEST_TYPES.join(', '))
+    return registry.web.document(response)
+  })
+
+async function manifest(registry, digest) {
+  const bytes = await manifestBytes(registry, digest)
+  await putBytes(blobName(digest), bytes)
+  return parsed(bytes)
+}
+
+async function download(registry, descriptor, path) {
+  if (!Number.isSafeInteger(descriptor?.size) || typeof descriptor.digest !== 'string') throw new Failed('EBADMANIFEST')
+  const response = await registry.once(`/blobs/${descriptor.digest}`, '*/*')
+  const file = await open(path, 'w')
+  try {
+    const size = await registry.web.drain(response, descriptor.size, (chunk) => file.writeFile(chunk))
+    if (size !== descriptor.size) throw new Failed('EBADSIZE')
+  } finally {
+    await file.close()
+  }
+}
+
 async function blob(registry, work, descriptor) {
-  const path = join(work, descriptor.digest.replace(':', '-'))
-  const take = (response) => pipeline(Readable.fromWeb(response.body), createWriteStream(path))
-  await registry.get(`/blobs/${descriptor.digest}`, '*/*', take)
-  const { size } = await stat(path)
-  if (size !== descriptor.size) throw new Failed('EBADSIZE')
-  await putFile(blobName(descriptor.digest), { path, size })
+  const path = join(work, 'blob')
+  await persist(() => download(registry, descriptor, path))
+  await putFile(blobName(descriptor.digest), { path, size: descriptor.size })
   await rm(path)
 }
 
@@ -127,8 +116,8 @@ async function manifestsOf(registry, asked) {
 }
 
 // What tags and digests name now: for each the manifest's bytes, or the code that says that there is none.
-async function lookUp(asked) {
-  const registry = new Registry(asked)
+async function lookUp(asked, web) {
+  const registry = new Registry(asked, web)
   const found = []
   for (const [number, reference] of asked.look_up.entries()) {
     try {
@@ -142,11 +131,11 @@ async function lookUp(asked) {
   return found
 }
 
-async function pull(asked, work) {
-  const registry = new Registry(asked)
+async function pull(asked, web, work) {
+  const registry = new Registry(asked, web)
   const blobs = new Map()
   for (const one of await manifestsOf(registry, asked)) {
-    for (const descriptor of [one.config, ...(one.layers ?? [])]) blobs.set(descriptor.digest, descriptor)
+    for (const descriptor of [one.config, ...(one.layers ?? [])]) blobs.set(descriptor?.digest, descriptor)
   }
   let done = 0
   for (const descriptor of blobs.values()) {
@@ -158,17 +147,19 @@ async function pull(asked, work) {
 }
 
 const job = JSON.parse(await readFile(join(JOB, 'job.json'), 'utf8'))
-const work = await mkdtemp(join(tmpdir(), 'pull-'))
 const result = { schema: 1, error: null, view: [] }
-try {
-  if (job.pull.look_up) result.found = await lookUp(job.pull)
-  else await pull(job.pull, work)
-} catch (error) {
-  const code = error instanceof Failed ? error.code : (error.cause?.code ?? error.code ?? 'ECONNRESET')
-  const after = /^\d{1,6}$/.test(error.retryAfter ?? '') ? error.retryAfter : ''
-  result.error = { code: String(code).slice(0, 100), item: '', spec: '', retry_after: after }
-} finally {
-  await rm(work, { recursive: true, force: true })
-}
-await putBytes('result.json', Buffer.from(JSON.stringify(result)))
-await end()
+
+await conclude(
+  result,
+  async () => {
+    const web = new Web()
+    const work = await mkdtemp(join(tmpdir(), 'pull-'))
+    try {
+      if (job.pull.look_up) result.found = await lookUp(job.pull, web)
+      else await pull(job.pull, web, work)
+    } finally {
+      await rm(work, { recursive: true, force: true })
+    }
+  },
+  (error) => ({ retry_after: error?.retryAfter ?? '' }),
+)

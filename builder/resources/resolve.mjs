@@ -15,7 +15,7 @@ import { tmpdir } from 'node:os'
 import { dirname, join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 
-import { end, putBytes, putFile } from './tar.mjs'
+import { conclude, putBytes, putFile } from './tar.mjs'
 
 const FETCH_BATCH = 12 // tarballs per npm
 const FETCH_PARALLEL = 2 // npm at once
@@ -238,18 +238,20 @@ function pull(job) {
 async function main() {
   const job = JSON.parse(await readFile(join(JOB, 'job.json'), 'utf8'))
   if (job.pull) return pull(job)
-  const work = await mkdtemp(join(tmpdir(), 'resolve-'))
   const result = { schema: 1, error: null, view: [], newest: [] }
-  try {
-    await answer(await environment(work, job), work, job, result)
-  } catch (error) {
-    const code = String(error.code ?? 'EUNKNOWN').slice(0, 100)
-    result.error = { code, item: error.item ?? '', spec: error.spec ?? '' }
-  } finally {
-    await rm(work, { recursive: true, force: true })
-  }
-  await putBytes('result.json', Buffer.from(JSON.stringify(result)))
-  await end()
+  const describe = (error) => ({ item: error?.item ?? '', spec: error?.spec ?? '' })
+  await conclude(
+    result,
+    async () => {
+      const work = await mkdtemp(join(tmpdir(), 'resolve-'))
+      try {
+        await answer(await environment(work, job), work, job, result)
+      } finally {
+        await rm(work, { recursive: true, force: true })
+      }
+    },
+    describe,
+  )
 }
 
 await main()

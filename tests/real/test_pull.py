@@ -21,6 +21,7 @@ from images.errors import BuilderError, NetworkFailed, PinError
 from images.oci import Platform
 from provenance.layout import blob_path, list_images, open_image
 from provenance.layout_writing import init_layout
+from tests.fakes.layouts import make_image
 from tests.real.registry import TOKEN, Registry, serving
 
 pytestmark = pytest.mark.real
@@ -128,3 +129,16 @@ def test_a_layer_that_breaks_off(
     error = refused(registry, bootstrapped.base, resolver, layout)
     assert isinstance(error, NetworkFailed)
     assert error.reason == "truncated"
+
+
+def test_a_server_that_ends_each_connection_before_all_is_read(
+    registry: Registry, bootstrapped: Bootstrapped, resolver: Resolver, layout: Path, tmp_path: Path
+) -> None:
+    """A fast server has sent everything and is gone while the slow side still reads: that is no failure."""
+    del bootstrapped
+    many = tuple({f"file-{number}": os.urandom(16 << 20)} for number in range(8))
+    source = tmp_path / "source"
+    digest = make_image(source, many)
+    registry.layout = source
+    pull_base(registry, digest, resolver, layout)
+    assert open_image(layout, digest, AMD64).digest == digest

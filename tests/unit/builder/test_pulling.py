@@ -17,6 +17,7 @@ from builder.resolve.exchange import Progress, Resolver, Secrets, job_tar
 from builder.resolve.pulling import pull
 from builder.store import ContentStore
 from images.config import parse_base
+from images.credentials import Secret
 from images.digests import Digest
 from images.errors import BuilderError, ExitCode, HostError, NetworkFailed, PinError
 from images.oci import MEDIA_INDEX, MEDIA_MANIFEST, Platform
@@ -258,3 +259,48 @@ def test_a_name_without_a_registry_is_refused(bench: Bench) -> None:
 def test_the_scripts_travel_with_the_job() -> None:
     job = job_tar({}, Secrets())
     assert all(name in job for name in (b"resolve.mjs", b"pull.mjs", b"tar.mjs"))
+
+
+@pytest.mark.parametrize(
+    ("stderr", "said"),
+    [
+        (b"", "nothing"),
+        (b'{"step":"pull","name":"x","done":1,"total":2}\n', "nothing"),
+        (
+            b"node:internal\n    throw err;\nAssertionError [ERR_ASSERTION]: why\n    at f\n\nNode.js v24\n",
+            "why",
+        ),
+        (b"sh: 1: cannot create /run/job: Permission denied", "Permission denied"),
+        (b"Error: https://me:pass-word@registry.test/\n", "[redacted]@registry.test/"),
+        (b"Error: dummy-npm-token and ZHVtbXktbnBtLXRva2Vu and dummy-npm%2Dtoken\n", "Error: [redacted] and"),
+        (b"\x1b[2JError:\x07 x\n", "?[2JError:? x"),
+        (b"Error: " + b"y" * 10_000, "y" * 280),
+    ],
+)
+def test_what_a_broken_container_said_is_told_in_one_line_without_a_secret(
+    bench: Bench, stderr: bytes, said: str
+) -> None:
+    def broken(job: bytes, result: Path, on_stderr: Callable[[bytes], None]) -> Outcome:
+        del job
+        result.write_bytes(b"")
+        for start in range(0, len(stderr), 7):
+            on_stderr(stderr[start : start + 7])
+        return Outcome(ending=Ending.EXITED, exit_code=1)
+
+    secrets = Secrets(npmrc=Secret(b"//registry.test/:_authToken=dummy-npm-token\n"))
+    resolver = Resolver(
+        run=broken,
+        secrets=secrets,
+        store=ContentStore(bench.staging),
+        staging=bench.staging,
+        on_progress=bench.heard.append,
+    )
+    with pytest.raises(HostError) as found:
+        pull(parse_base(f"registry.test/base@{bench.digest}"), (AMD64,), resolver, bench.layout)
+    message = str(found.value)
+    assert "exited, exit code 1; it said: " in message
+    assert said in message
+    assert "\n" not in message
+    assert len(message) < 450
+    assert not any(secret in message for secret in ("dummy-npm-token", "ZHVtbXktbnBtLXRva2Vu", "pass-word"))
+    assert list_images(bench.layout) == ()

@@ -1,0 +1,108 @@
+// Asks for one document at a time over HTTP, by Node's own client: every failure is an error with a code, which the
+// one who waits gets. Nothing is decided here but how long silence may last.
+
+import http from 'node:http'
+import https from 'node:https'
+
+const SILENCE = 60_000 // milliseconds until an answer begins, and of each look at how much of it came
+const LEAST = 1024 // bytes that must have come between two looks: a trickle is a stall
+const MAX_REDIRECTS = 5
+const MAX_DOCUMENT = 4 * 1024 * 1024
+const ATTEMPTS = 3
+// Another try would end in the same way.
+const FINAL = /^E4|^EREDIRECT$|CERT|SELF_SIGNED|UNABLE_TO_|^ERR_(TLS|SSL|INVALID)/
+
+export class Failed extends Error {
+  constructor(code, retryAfter = '') {
+    super(code)
+    this.code = code
+    this.retryAfter = /^\d{1,6}$/.test(retryAfter) ? retryAfter : ''
+  }
+}
+
+export class Web {
+  constructor({ silence = SILENCE } = {}) {
+    this.silence = silence
+    // A connection for each request: one that is kept may be closed by the other side just when it is used again.
+    this.agents = { 'http:': new http.Agent(), 'https:': new https.Agent() }
+  }
+
+  // The answer's head; its body must be taken by drain or destroyed.
+  open(url, headers) {
+    return new Promise((resolve, reject) => {
+      const client = { 'http:': http, 'https:': https }[url.protocol]
+      if (!client) return reject(new Failed('EREDIRECT'))
+      const options = { agent: this.agents[url.protocol], headers: { 'accept-encoding': 'identity', ...headers } }
+      const request = client.get(url, options, (response) => {
+        clearTimeout(timer)
+        response.on('error', () => {}) // who drains it hears of it; a late one concerns nobody
+        resolve(response)
+      })
+      const timer = setTimeout(() => request.destroy(new Failed('ETIMEDOUT')), this.silence)
+      request.on('error', (error) => {
+        clearTimeout(timer)
+        reject(error)
+      })
+    })
+  }
+
+  // Follows redirects: never from https to http, and no credential goes to another origin.
+  async follow(address, headers) {
+    let url = new URL(address)
+    const { origin } = url
+    for (let hop = 0; hop <= MAX_REDIRECTS; hop += 1) {
+      const { authorization, ...rest } = headers
+      const response = await this.open(url, url.origin === origin && authorization ? headers : rest)
+      if (![301, 302, 303, 307, 308].includes(response.statusCode)) return response
+      response.destroy()
+      const next = URL.parse(response.headers.location ?? '', url)
+      if (!next || (url.protocol === 'https:' && next.protocol !== 'https:')) break
+      url = next
+    }
+    throw new Failed('EREDIRECT')
+  }
+
+  // The whole body in pieces, at most ``limit`` bytes, and never slower than a trickle. Returns its size.
+  async drain(response, limit, take) {
+    const came = { now: 0, before: 0 }
+    const watch = setInterval(() => {
+      if (came.now - came.before < LEAST) response.destroy(new Failed('ETIMEDOUT'))
+      came.before = came.now
+    }, this.silence)
+    try {
+      for await (const chunk of response) {
+        came.now += chunk.length
+        if (came.now > limit) throw new Failed('EBADSIZE')
+        await take(chunk)
+      }
+    } finally {
+      clearInterval(watch)
+      response.destroy()
+    }
+    return came.now
+  }
+
+  async document(response, limit = MAX_DOCUMENT) {
+    const chunks = []
+    await this.drain(response, limit, (chunk) => chunks.push(chunk))
+    return Buffer.concat(chunks)
+  }
+}
+
+// A document that is no success, as an error.
+export function refuse(response) {
+  response.destroy()
+  return new Failed(`E${response.statusCode}`, response.headers['retry-after'])
+}
+
+// What breaks on the way, and a server that fails, get another try.
+export async function persist(act) {
+  for (let attempt = 1; ; attempt += 1) {
+    try {
+      return await act()
+    } catch (error) {
+      if (FINAL.test(String(error?.code)) || attempt === ATTEMPTS) throw error
+      await new Promise((resolve) => setTimeout(resolve, 1000 * attempt))
+    }
+  }
+}
