@@ -18,6 +18,7 @@ CAN_BE: Final = {
         {Authentication.TOFU, Authentication.NPM_SIGNATURE, Authentication.NPM_PROVENANCE}
     ),
     ArtifactKind.SKILL: frozenset({Authentication.LOCAL}),
+    ArtifactKind.DEB: frozenset({Authentication.DEBIAN_SIGNED}),
 }
 
 SIGNER: Final = re.compile(rf"[\x21-\x7e]{{1,{MAX_SIGNER}}}")  # any of the forms below

@@ -18,9 +18,6 @@ if TYPE_CHECKING:
 SCHEMA: Final = 1
 WATCH_UID: Final = 997  # neither root nor the agent: PID 1's own
 
-# Sections that the format has and this version does not: refused by name, never ignored.
-LATER: Final = {"toolchain": "[toolchain] is not in this version yet: remove the section"}
-
 
 class AgentName(StrEnum):
     """The coding agents that this product knows how to install and start."""
@@ -142,6 +139,7 @@ class ImageConfig:
     run: RunDefaults
     mcp: tuple[McpPin, ...] = ()  # sorted by name
     skills: tuple[SkillPin, ...] = ()  # sorted by name
+    debian: tuple[str, ...] = ()  # of [toolchain], sorted
 
 
 def parse_config(text: str, *, where: str) -> ImageConfig:
@@ -152,7 +150,7 @@ def parse_config(text: str, *, where: str) -> ImageConfig:
     from images.config_model import BuilderToml  # noqa: PLC0415  (pydantic loads only when a config is read)
     from images.tomlfile import read_toml  # noqa: PLC0415
 
-    return _values(read_toml(text, where, BuilderToml, later=LATER))
+    return _values(read_toml(text, where, BuilderToml))
 
 
 def _values(model: BuilderToml) -> ImageConfig:
@@ -183,6 +181,7 @@ def _values(model: BuilderToml) -> ImageConfig:
             for name, server in sorted(model.mcp.items())
         ),
         skills=tuple(SkillPin(name, directory) for name, directory in sorted(model.skills.items())),
+        debian=tuple(sorted(model.toolchain.debian)),
     )
 
 

@@ -25,6 +25,7 @@ from images.config import (
     parse_memory,
     parse_peer,
 )
+from images.toolchain import DEBIAN_NAME, MAX_DEBIAN
 
 MAX_UID: Final = 60000  # fits into every nested id range of a rootless engine
 NPM_NAME: Final = r"^(@[a-z0-9][a-z0-9._-]{0,100}/)?[a-z0-9][a-z0-9._-]{0,213}$"
@@ -48,6 +49,7 @@ Peer = Annotated[str, _checked(parse_peer)]
 Memory = Annotated[str, _checked(parse_memory)]
 Duration = Annotated[str, _checked(parse_duration)]
 PackageName = Annotated[str, StringConstraints(pattern=NPM_NAME)]
+DebianName = Annotated[str, StringConstraints(pattern=DEBIAN_NAME)]
 AdditionName = Annotated[str, StringConstraints(pattern=ADDITION_NAME, max_length=MAX_ADDITION_NAME)]
 VariableName = Annotated[str, StringConstraints(pattern=VARIABLE_NAME)]
 SkillDirectory = Annotated[str, _checked(check_directory)]
@@ -125,6 +127,20 @@ class Node(_Strict):
         return self
 
 
+class Toolchain(_Strict):
+    """What projects need besides the agents."""
+
+    debian: Annotated[list[DebianName], Field(max_length=MAX_DEBIAN)] = Field(
+        [], description="Debian packages; builder lock pins their versions and all that they depend on."
+    )
+
+    @model_validator(mode="after")
+    def _once(self) -> Toolchain:
+        if len(set(self.debian)) != len(self.debian):
+            raise ValueError("debian: one is named twice; expected each once")
+        return self
+
+
 class McpServer(_Strict):
     """An MCP server from npm: installed, and enabled for nobody."""
 
@@ -184,6 +200,7 @@ class BuilderToml(_Strict):
     image: Image
     agents: Agents
     node: Node
+    toolchain: Toolchain = Toolchain()
     mcp: Annotated[dict[AdditionName, McpServer], Field(max_length=MAX_ADDITIONS)] = Field(
         {}, description="MCP servers, by name: installed, off."
     )

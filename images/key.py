@@ -37,6 +37,8 @@ NOT_IN_KEY: Final = frozenset(
         "artifacts.scripts (not run)",
         "agents.trees.bundled",  # inside a tarball whose integrity is in the key
         "mcp.trees.bundled",
+        "toolchain.debian.asked",  # what they led to is in the key
+        "toolchain.debian.trees.in_base",
         "skills",  # what each file is: the integrity of the Skill's archive covers it
         "anything of another platform",
     }
@@ -58,6 +60,9 @@ def content_key(lock: Lock, platform: Platform) -> Digest:
         }
     if lock.skills:
         additions["skills"] = [skill.artifact for skill in lock.skills]
+    if lock.toolchain is not None:
+        steps = lock.toolchain.tree(platform).steps
+        additions["toolchain"] = [{str(step.action): list(step.packages)} for step in steps]
     return Digest.of(
         canonical_json(
             {

@@ -10,6 +10,7 @@ from typing import Final
 from images.config import AgentName, BaseReference, ImageConfig, UserAccount
 from images.digests import Digest, Integrity, canonical_json
 from images.oci import Descriptor, Platform
+from images.toolchain import ToolchainLock
 
 SCHEMA: Final = 1
 EPOCH: Final = 1_767_225_600  # 2026-01-01T00:00:00Z: every time stamp in our layers
@@ -21,11 +22,12 @@ NODE_PACKAGES: Final = {
 
 
 class ArtifactKind(StrEnum):
-    """What an artifact is; closed. Debian packages, wheels, archives join with their sections."""
+    """What an artifact is; closed. Wheels and archives join with their sections."""
 
     NPM = "npm"
     NODE = "node"
     SKILL = "skill"
+    DEB = "deb"
 
 
 class Authentication(StrEnum):
@@ -73,6 +75,7 @@ class Artifact:
     command name -> file below the package. ``scripts_run``: whether builder.toml names it under
     install-scripts. ``registry``: the alias of where it came from, never an address. ``signer``: whose
     signature ``authenticated`` speaks of (key id, fingerprint or publisher); empty where there is none.
+    The name of a Debian package is followed by its architecture, as dpkg writes it: ``make:amd64``.
     """
 
     kind: ArtifactKind
@@ -295,6 +298,7 @@ class Lock:
     artifacts: tuple[Artifact, ...]
     mcp: tuple[McpLock, ...] = ()
     skills: tuple[SkillLock, ...] = ()
+    toolchain: ToolchainLock | None = None
 
     @property
     def installed(self) -> tuple[AgentLock | McpLock, ...]:
@@ -340,7 +344,7 @@ class LockSummary:
 
 
 def config_digest(config: ImageConfig) -> Digest:
-    """SHA-256 over what can change resolution: base, platforms, agents, servers, Node, install scripts."""
+    """SHA-256 over what can change resolution: base, platforms, agents, servers, Node, scripts, tools."""
     mcp = {pin.name: [pin.package, pin.version] for pin in config.mcp}
     return Digest.of(
         canonical_json(
@@ -352,6 +356,7 @@ def config_digest(config: ImageConfig) -> Digest:
                 "node": config.node.version,
                 "install-scripts": list(config.node.install_scripts),
                 **({"mcp": mcp} if mcp else {}),
+                **({"toolchain": {"debian": list(config.debian)}} if config.debian else {}),
             }
         )
     )

@@ -20,6 +20,8 @@ from images.lock import (
 )
 from images.oci import Platform
 from images.skills import MAX_SKILL_BYTES, REQUIRED, SKILL_REGISTRY, collision
+from images.toolchain import TOOLCHAIN_PARENT
+from images.toolchain_laws import toolchain_law
 
 
 def broken_law(lock: Lock) -> str | None:
@@ -126,6 +128,9 @@ def _used_platforms(lock: Lock) -> dict[str, set[Platform]]:
         for tree in one.trees:
             for entry in tree.entries:
                 used.setdefault(entry.artifact, set()).add(tree.platform)
+    for debian in lock.toolchain.trees if lock.toolchain is not None else ():
+        for name in debian.unpacked:
+            used.setdefault(name, set()).add(debian.platform)
     return used
 
 
@@ -140,7 +145,7 @@ def _every_artifact_is_used_as_said(lock: Lock) -> str | None:
 def _every_artifact_is_reached(lock: Lock) -> str | None:
     asked = {one.place: one.root for one in lock.installed}
     asked |= {skill.place: skill.artifact for skill in lock.skills}
-    roots = {NODE_PARENT, *asked}
+    roots = {NODE_PARENT, *asked, *((TOOLCHAIN_PARENT,) if lock.toolchain is not None else ())}
     known = {artifact.id for artifact in lock.artifacts}
     for artifact in lock.artifacts:
         for parent in artifact.parents:
@@ -221,4 +226,5 @@ _LAWS: Final[tuple[Callable[[Lock], str | None], ...]] = (
     _skills_are_whole,
     _skill_artifacts_are_plain,
     _authenticated_as_its_kind_can_be,
+    toolchain_law,
 )

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
-from enum import StrEnum
-from typing import TYPE_CHECKING, Final, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Final
 
 from images.additions import (
     ADDITION_NAME,
@@ -40,19 +38,19 @@ from images.lock import (
     TreeEntry,
 )
 from images.lock_laws import broken_law
+from images.lock_place import HINT, Place
 from images.oci import DOCKER_LAYER_GZIP, LAYER_TYPES, MAX_LAYERS, Descriptor, Platform
 from images.skills import MAX_FILE_BYTES, MAX_FILES, path_problem
+from images.toolchain import DEB_NAME, DEB_VERSION
+from images.toolchain_reader import read_toolchain
 
 if TYPE_CHECKING:
     from images.strictjson import JsonValue
-
-_Choice = TypeVar("_Choice", bound=StrEnum)
 
 MAX_ARTIFACTS: Final = 20_000
 MAX_ARTIFACT_BYTES: Final = 4 << 30
 MAX_COMMAND: Final = 8192
 _BASE_LAYERS: Final = LAYER_TYPES | {DOCKER_LAYER_GZIP}
-HINT: Final = "restore it from version control, or run: builder lock"
 
 _NPM_PART: Final = r"[A-Za-z0-9_~][A-Za-z0-9._~-]{0,213}"  # old packages have upper case letters
 _NPM_NAME: Final = rf"(?:@{_NPM_PART}/)?{_NPM_PART}"
@@ -76,89 +74,18 @@ _PLAIN_VERSION: Final = re.compile(r"v?[0-9][0-9A-Za-z.+-]{0,63}", re.ASCII)
 
 def read_lock(document: dict[str, JsonValue], where: str, error: type[BuilderError]) -> Lock:
     """A lock that holds every law, or ``error`` naming the place."""
-    lock = _lock(_Place(document, "", where, error))
+    lock = _lock(Place(document, "", where, error))
     if (problem := broken_law(lock)) is not None:
         raise error(problem, where=where, hint=HINT)
     return lock
 
 
-@dataclass(frozen=True, slots=True)
-class _Place:
-    """A value and where it stands."""
-
-    value: JsonValue
-    path: str
-    where: str
-    error: type[BuilderError]
-
-    def fail(self, expected: str) -> NoReturn:
-        raise self.error(f"{self.path or 'the top'}: expected {expected}", where=self.where, hint=HINT)
-
-    def fields(self, *names: str, optional: tuple[str, ...] = ()) -> dict[str, _Place]:
-        """Exactly these keys."""
-        if not isinstance(self.value, dict):
-            self.fail("an object")
-        for name in names:
-            if name not in self.value:
-                self.fail(f"the key {name}")
-        for name in self.value:
-            if name not in names and name not in optional:
-                self.fail(f"no key {name[:60]!r}")
-        return self._below(self.value)
-
-    def map(self, most: int) -> dict[str, _Place]:
-        if not isinstance(self.value, dict) or len(self.value) > most:
-            self.fail(f"an object of at most {most} keys")
-        return self._below(self.value)
-
-    def list(self, most: int) -> tuple[_Place, ...]:
-        if not isinstance(self.value, list) or len(self.value) > most:
-            self.fail(f"a list of at most {most}")
-        return tuple(
-            _Place(item, f"{self.path}[{n}]", self.where, self.error) for n, item in enumerate(self.value)
-        )
-
-    def text(self, pattern: re.Pattern[str], expected: str) -> str:
-        if not isinstance(self.value, str) or not pattern.fullmatch(self.value):
-            self.fail(expected)
-        return self.value
-
-    def choice(self, choices: type[_Choice]) -> _Choice:
-        if not isinstance(self.value, str) or self.value not in set(choices):
-            self.fail("one of " + ", ".join(choices))
-        return choices(self.value)
-
-    def integer(self, least: int, most: int) -> int:
-        if not isinstance(self.value, int) or isinstance(self.value, bool):
-            self.fail("a whole number")
-        if not least <= self.value <= most:
-            self.fail(f"a number from {least} to {most}")
-        return self.value
-
-    def boolean(self) -> bool:
-        if not isinstance(self.value, bool):
-            self.fail("true or false")
-        return self.value
-
-    def digest(self) -> Digest:
-        try:
-            return Digest(self.value if isinstance(self.value, str) else "")
-        except UsageError:
-            self.fail("sha256: and 64 lowercase hexadecimal digits")
-
-    def _below(self, value: dict[str, JsonValue]) -> dict[str, _Place]:
-        dot = f"{self.path}." if self.path else ""
-        return {
-            name: _Place(item, f"{dot}{name[:120]}", self.where, self.error) for name, item in value.items()
-        }
-
-
-def _lock(top: _Place) -> Lock:
+def _lock(top: Place) -> Lock:
     names = ("agents", "artifacts", "base", "config", "install_scripts", "node", "platforms", "recipe")
     schema = top.value.get("schema") if isinstance(top.value, dict) else None
     if schema != SCHEMA or isinstance(schema, bool):
         top.fail(f"schema {SCHEMA}")
-    found = top.fields(*names, "schema", "tools", "user", optional=("mcp", "skills"))
+    found = top.fields(*names, "schema", "tools", "user", optional=("mcp", "skills", "toolchain"))
     mcp = found["mcp"].map(MAX_ADDITIONS) if "mcp" in found else {}
     skills = found["skills"].map(MAX_ADDITIONS) if "skills" in found else {}
     tools = found["tools"].fields("resolver", "build_container")
@@ -182,10 +109,11 @@ def _lock(top: _Place) -> Lock:
         artifacts=tuple(_artifact(item) for item in found["artifacts"].list(MAX_ARTIFACTS)),
         mcp=tuple(_server(name, place) for name, place in mcp.items()),
         skills=tuple(_skill(name, place) for name, place in skills.items()),
+        toolchain=read_toolchain(found["toolchain"]) if "toolchain" in found else None,
     )
 
 
-def _recipe(place: _Place) -> Recipe:
+def _recipe(place: Place) -> Recipe:
     found = place.fields("template", "renderer", "buildkit", "epoch", "compression")
     compression = found["compression"].fields("algorithm", "level")
     return Recipe(
@@ -198,7 +126,7 @@ def _recipe(place: _Place) -> Recipe:
     )
 
 
-def _base(place: _Place) -> BaseLock:
+def _base(place: Place) -> BaseLock:
     found = place.fields("name", "tag", "pinned", "requested", "index", "images")
     return BaseLock(
         name=found["name"].text(_BASE_NAME, "an image name"),
@@ -210,7 +138,7 @@ def _base(place: _Place) -> BaseLock:
     )
 
 
-def _base_image(platform: str, place: _Place) -> BaseImage:
+def _base_image(platform: str, place: Place) -> BaseImage:
     found = place.fields("manifest", "config", "layers", "diff_ids")
     return BaseImage(
         platform=_platform(place, platform),
@@ -221,7 +149,7 @@ def _base_image(platform: str, place: _Place) -> BaseImage:
     )
 
 
-def _layer(place: _Place) -> Descriptor:
+def _layer(place: Place) -> Descriptor:
     found = place.fields("mediaType", "digest", "size")
     media_type = found["mediaType"].value
     if not isinstance(media_type, str) or media_type not in _BASE_LAYERS:
@@ -229,7 +157,7 @@ def _layer(place: _Place) -> Descriptor:
     return Descriptor(media_type, found["digest"].digest(), found["size"].integer(0, 1 << 40))
 
 
-def _agent(name: str, place: _Place) -> AgentLock:
+def _agent(name: str, place: Place) -> AgentLock:
     found = place.fields("package", "version", "trees")
     if name not in set(AgentName):
         place.fail("the name of an agent")
@@ -241,7 +169,7 @@ def _agent(name: str, place: _Place) -> AgentLock:
     )
 
 
-def _server(name: str, place: _Place) -> McpLock:
+def _server(name: str, place: Place) -> McpLock:
     found = place.fields("package", "version", "trees", "args", "env")
     args = tuple(item.text(_LINE, "one line") for item in found["args"].list(MAX_ARGUMENTS))
     try:
@@ -260,7 +188,7 @@ def _server(name: str, place: _Place) -> McpLock:
     )
 
 
-def _skill(name: str, place: _Place) -> SkillLock:
+def _skill(name: str, place: Place) -> SkillLock:
     files = []
     for path, item in place.map(MAX_FILES).items():
         if (problem := path_problem(path)) is not None:
@@ -272,13 +200,13 @@ def _skill(name: str, place: _Place) -> SkillLock:
     return SkillLock(_addition_name(name, place), tuple(files))
 
 
-def _addition_name(name: str, place: _Place) -> str:
+def _addition_name(name: str, place: Place) -> str:
     if len(name) > MAX_ADDITION_NAME or not _ADDITION.fullmatch(name):
         place.fail("a name of lower case letters, digits and hyphens")
     return name
 
 
-def _tree(platform: str, place: _Place) -> Tree:
+def _tree(platform: str, place: Place) -> Tree:
     found = place.fields("packages", "bundled")
     entries = []
     for path, item in found["packages"].map(MAX_ARTIFACTS).items():
@@ -289,13 +217,13 @@ def _tree(platform: str, place: _Place) -> Tree:
     return Tree(_platform(place, platform), tuple(entries), tuple(bundled))
 
 
-def _tree_path(path: str, place: _Place) -> str:
+def _tree_path(path: str, place: Place) -> str:
     if len(path) > 1000 or not TREE_PATH.fullmatch(path):
         place.fail("a path of the form node_modules/NAME/node_modules/NAME")
     return path
 
 
-def _artifact(place: _Place) -> Artifact:
+def _artifact(place: Place) -> Artifact:
     names = ("kind", "name", "version", "integrity", "size", "platforms", "parents")
     found = place.fields(*names, "registry", "authenticated", optional=("bins", "scripts", "signer"))
     scripts, run = _scripts(found["scripts"]) if "scripts" in found else ((), False)
@@ -306,8 +234,8 @@ def _artifact(place: _Place) -> Artifact:
     kind = found["kind"].choice(ArtifactKind)
     return Artifact(
         kind=kind,
-        name=found["name"].text(NPM_NAME, "an npm package name"),
-        version=_no_version(found["version"]) if kind is ArtifactKind.SKILL else _version(found["version"]),
+        name=_artifact_name(kind, found["name"]),
+        version=_artifact_version(kind, found["version"]),
         integrity=_integrity(found["integrity"]),
         size=found["size"].integer(1, MAX_ARTIFACT_BYTES),
         platforms=tuple(_platform(item, item.value) for item in found["platforms"].list(16)),
@@ -323,7 +251,21 @@ def _artifact(place: _Place) -> Artifact:
     )
 
 
-def _scripts(place: _Place) -> tuple[tuple[InstallScript, ...], bool]:
+def _artifact_name(kind: ArtifactKind, place: Place) -> str:
+    if kind is ArtifactKind.DEB:
+        return place.text(DEB_NAME, "a Debian package and its architecture, such as make:amd64")
+    return place.text(NPM_NAME, "an npm package name")
+
+
+def _artifact_version(kind: ArtifactKind, place: Place) -> str:
+    if kind is ArtifactKind.SKILL:
+        return place.text(re.compile(""), "no version: a Skill is what its hash says")
+    if kind is ArtifactKind.DEB:
+        return place.text(DEB_VERSION, "the version of a Debian package")
+    return _version(place)
+
+
+def _scripts(place: Place) -> tuple[tuple[InstallScript, ...], bool]:
     found = place.fields("run", "commands")
     scripts = []
     for event, item in found["commands"].map(len(ScriptEvent)).items():
@@ -344,13 +286,13 @@ def _has_control(text: str) -> bool:
     return any(ord(char) < 32 or ord(char) == 127 for char in text)
 
 
-def _command_name(name: str, place: _Place) -> str:
+def _command_name(name: str, place: Place) -> str:
     if not COMMAND_NAME.fullmatch(name):
         place.fail("a plain command name")
     return name
 
 
-def _version(place: _Place) -> str:
+def _version(place: Place) -> str:
     if isinstance(place.value, str):
         try:
             return check_version(place.value)
@@ -359,18 +301,14 @@ def _version(place: _Place) -> str:
     place.fail("an exact version")
 
 
-def _no_version(place: _Place) -> str:
-    return place.text(re.compile(""), "no version: a Skill is what its hash says")
-
-
-def _integrity(place: _Place) -> Integrity:
+def _integrity(place: Place) -> Integrity:
     try:
         return Integrity.parse(place.value if isinstance(place.value, str) else "")
     except UsageError:
         place.fail("sha512: or sha256: and lowercase hexadecimal digits")
 
 
-def _platform(place: _Place, text: JsonValue) -> Platform:
+def _platform(place: Place, text: JsonValue) -> Platform:
     try:
         return Platform.parse(text if isinstance(text, str) else "")
     except UsageError:

@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Final
 from images.digests import Digest
 from images.errors import BuilderError, UsageError
 from images.lock import SCHEMA, Artifact, BaseImage, BaseLock, Installed, Lock, McpLock, SkillLock, Tree
-from images.lock_reader import HINT, read_lock
+from images.lock_place import HINT
+from images.lock_reader import read_lock
 from images.strictjson import read_object
+from images.toolchain import ToolchainLock
 
 if TYPE_CHECKING:
     from images.strictjson import JsonValue
@@ -60,6 +62,8 @@ def _document(lock: Lock) -> dict[str, JsonValue]:
         additions["mcp"] = {server.name: _server(server) for server in lock.mcp}
     if lock.skills:
         additions["skills"] = {skill.name: _skill(skill) for skill in lock.skills}
+    if lock.toolchain is not None:
+        additions["toolchain"] = {"debian": _debian(lock.toolchain)}
     return {
         **additions,
         "schema": SCHEMA,
@@ -121,6 +125,19 @@ def _skill(skill: SkillLock) -> dict[str, JsonValue]:
     return {
         file.path: {"executable": file.executable, "size": file.size, "sha256": file.content.hex}
         for file in skill.files
+    }
+
+
+def _debian(toolchain: ToolchainLock) -> dict[str, JsonValue]:
+    return {
+        "asked": list(toolchain.asked),
+        "trees": {
+            str(tree.platform): {
+                "in_base": list(tree.in_base),
+                "steps": [{str(step.action): list(step.packages)} for step in tree.steps],
+            }
+            for tree in toolchain.trees
+        },
     }
 
 

@@ -22,6 +22,7 @@ def check_lock(
         ("image.user", _account(lock), _account(config)),
         ("node.version", lock.node_version, config.node.version),
         ("node.install-scripts", _listed(lock.install_scripts), _listed(config.node.install_scripts)),
+        ("toolchain.debian", _listed(_debian(lock)), _listed(config.debian)),
         ("the template Containerfile.in", lock.recipe.template, recipe.template),
         ("the renderer's version", lock.recipe.renderer, recipe.renderer),
         ("BuildKit's version", lock.recipe.buildkit, recipe.buildkit),
@@ -95,6 +96,10 @@ def _skills(skills: tuple[ReadSkill, ...], lock: Lock) -> list[str]:
         elif lock.artifact(locked[place].artifact).integrity != asked[place].integrity:
             found.append(f"{place}: its archive is another one")
     return found
+
+
+def _debian(lock: Lock) -> tuple[str, ...]:
+    return lock.toolchain.asked if lock.toolchain is not None else ()
 
 
 def _differences(locked: dict[str, str], asked: dict[str, str]) -> list[str]:

@@ -103,6 +103,8 @@ def make_lock(config: ImageConfig, request: LockRequest, resolver: Resolver) -> 
     nothing again. Raises PinError naming what cannot be had and the ways on, NetworkFailed, HostError,
     StateError.
     """
+    if config.debian:
+        raise UsageError("not resolved in this version yet: remove it", where="toolchain.debian")
     base = _base(config, request, resolver)
     pinned = _Pinned()
     new = tuple(

@@ -28,6 +28,7 @@ from images.lock import (
 )
 from images.oci import MEDIA_LAYER_ZSTD, Descriptor, Platform
 from images.skills import pack_skill
+from images.toolchain import DebianTree, DpkgAction, DpkgStep, ToolchainLock
 
 AMD64 = Platform("linux", "amd64")
 ARM64 = Platform("linux", "arm64")
@@ -234,4 +235,41 @@ def make_full_lock() -> Lock:
             ),
         ),
         skills=(SkillLock("review", tuple(file for file, _ in SKILL_FILES)),),
+    )
+
+
+SIGNER = "4D64FEC119C2029067D6E791F8D2585B8783D481"
+
+
+def deb(name: str, version: str, *parents: str, platforms: tuple[Platform, ...] = (AMD64,)) -> Artifact:
+    """One Debian package; ``name`` with its architecture."""
+    return Artifact(
+        kind=ArtifactKind.DEB,
+        name=name,
+        version=version,
+        integrity=Integrity("sha256", hashlib.sha256(f"{name}@{version}".encode()).hexdigest()),
+        size=2000,
+        platforms=platforms,
+        parents=tuple(sorted(parents)),
+        registry="debian",
+        authenticated=Authentication.DEBIAN_SIGNED,
+        signer=SIGNER,
+    )
+
+
+def with_toolchain(lock: Lock, *debs: Artifact, in_base: tuple[str, ...] = ("git",)) -> Lock:
+    """The lock with a toolchain: packages of ``debs`` that the toolchain asks for, and what the base has."""
+    debs = debs or (
+        deb("libguile-3.0-1:amd64", "3.0.8-2", "deb:make:amd64@4.3-4.1"),
+        deb("make:amd64", "4.3-4.1", "toolchain.debian"),
+    )
+    ids = tuple(one.id for one in debs)
+    asked = {one.name.partition(":")[0] for one in debs if "toolchain.debian" in one.parents}
+    steps = (DpkgStep(DpkgAction.UNPACK, ids), DpkgStep(DpkgAction.CONFIGURE, ids))
+    return replace(
+        lock,
+        artifacts=tuple(sorted((*lock.artifacts, *debs), key=lambda artifact: artifact.id)),
+        toolchain=ToolchainLock(
+            asked=tuple(sorted({*asked, *in_base})), trees=(DebianTree(AMD64, in_base, steps),)
+        ),
     )

@@ -315,7 +315,6 @@ def test_only_exact_versions(spine: Spine, project: Path, version: str) -> None:
 @pytest.mark.parametrize(
     ("section", "name"),
     [
-        ("[toolchain]\ndebian = []", "toolchain"),
         ('[mcp]\nfetch = { pypi = "mcp-server-fetch", version = "2026.10.24" }', "mcp.fetch"),
     ],
 )

@@ -114,7 +114,11 @@ def test_exact_versions_pass(text: str) -> None:
         ('memory = "4GiB"', 'memory = "4G"', 20, "run.limits.memory"),
         ('deadline = "2h"', 'deadline = "-2h"', 20, "run.limits.deadline"),
         ("cpus = 2", 'cpus = "2"', 20, "run.limits.cpus: expected a number"),
-        ("[run]", '[toolchain]\ndebian = ["git"]\n[run]', 17, "[toolchain] is not in this version yet"),
+        ("[run]", '[toolchain]\ndebian = ["Git"]\n[run]', 18, "toolchain.debian[0]"),
+        ("[run]", '[toolchain]\ndebian = ["git=1.0"]\n[run]', 18, "toolchain.debian[0]"),
+        ("[run]", '[toolchain]\ndebian = ["-y"]\n[run]', 18, "toolchain.debian[0]"),
+        ("[run]", '[toolchain]\ndebian = ["git", "git"]\n[run]', 17, "one is named twice"),
+        ("[run]", '[toolchain]\nrpm = ["git"]\n[run]', 18, "toolchain.rpm"),
         (
             "[run]",
             '[mcp]\na = { pypi = "x", version = "1.0.0" }\n[run]',

@@ -21,9 +21,10 @@ from images.key import NOT_IN_KEY, content_key, summarise
 from images.lock import Lock
 from images.lockfile import lock_bytes, lock_digest
 from images.oci import MEDIA_LAYER_TAR, Platform
-from tests.fakes.locks import AMD64, ARM64, BUILDER_TOML, make_full_lock, make_lock
+from tests.fakes.locks import AMD64, ARM64, BUILDER_TOML, make_full_lock, make_lock, with_toolchain
 
-DOCUMENT: dict[str, Any] = json.loads(lock_bytes(make_full_lock()))
+FULL = with_toolchain(make_full_lock())
+DOCUMENT: dict[str, Any] = json.loads(lock_bytes(FULL))
 Path = tuple[str | int, ...]
 
 # Leaves of the lock's JSON by the end of their path, as patterns of names without list positions.
@@ -48,6 +49,8 @@ IGNORED = {
     "artifacts.registry",
     "artifacts.authenticated",
     "artifacts.signer",
+    "toolchain.debian.asked",
+    "toolchain.debian.trees.linux/amd64.in_base",
     "platforms",  # what else the lock serves
 }
 
@@ -61,8 +64,14 @@ def leaves(value: object, path: Path = ()) -> list[Path]:
 
 
 SKILL = next(n for n, artifact in enumerate(DOCUMENT["artifacts"]) if artifact["kind"] == "skill")
-# A Skill has no version and is no other kind: the reader takes nothing else.
-ONE_VALUE = {("schema",), ("artifacts", SKILL, "kind"), ("artifacts", SKILL, "version")}
+# A Skill has no version and is no other kind, a Debian package is called like nothing else.
+DEBS = [n for n, artifact in enumerate(DOCUMENT["artifacts"]) if artifact["kind"] == "deb"]
+ONE_VALUE = {
+    ("schema",),
+    ("artifacts", SKILL, "kind"),
+    ("artifacts", SKILL, "version"),
+    *(("artifacts", n, "kind") for n in DEBS),
+}
 LEAVES = [path for path in leaves(DOCUMENT) if path not in ONE_VALUE]
 
 
@@ -82,7 +91,9 @@ OTHER_VALUES: dict[str, Callable[[str], str]] = {
     "platforms": lambda _: "linux/arm64",
     "authenticated": lambda value: "tofu" if value == "npm-signature" else "npm-signature",
     "kind": lambda value: "npm" if value == "node" else "node",
+    "name": lambda value: value.replace(":", "x:") if ":" in value else value + "x",
     "sha256": lambda value: value[::-1],
+    "signer": lambda value: value[::-1],
     "version": lambda value: value + "-1",
     "mediaType": lambda _: MEDIA_LAYER_TAR,
 }
@@ -119,9 +130,9 @@ def test_every_leaf_of_the_lock(path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     not_run = "scripts" in path and not at(DOCUMENT, path[: path.index("scripts") + 1])["run"]
     changed = content_key(read_without_laws(document, monkeypatch), AMD64)
     if name in IGNORED or name.startswith("skills.") or (not_run and name.endswith(".command")):
-        assert changed == content_key(make_full_lock(), AMD64)
+        assert changed == content_key(FULL, AMD64)
     else:
-        assert changed != content_key(make_full_lock(), AMD64)
+        assert changed != content_key(FULL, AMD64)
 
 
 def test_the_ignored_fields_are_the_closed_list() -> None:
@@ -158,6 +169,28 @@ def test_an_added_argument_variable_server_or_skill_flips_the_key() -> None:
         )
     }
     assert len(keys) == 9
+
+
+def test_another_order_of_packages_or_of_steps_flips_the_key() -> None:
+    toolchain = FULL.toolchain
+    assert toolchain is not None
+    tree = toolchain.trees[0]
+    unpack, configure = tree.steps
+    first, second = unpack.packages
+    one_by_one = tuple(
+        replace(step, packages=(name,)) for name in (first, second) for step in (unpack, configure)
+    )
+    keys = {
+        content_key(replace(FULL, toolchain=replace(toolchain, trees=(replace(tree, steps=steps),))), AMD64)
+        for steps in (
+            tree.steps,
+            (replace(unpack, packages=(second, first)), configure),
+            (unpack, replace(configure, packages=(second, first))),
+            one_by_one,
+        )
+    }
+    assert len(keys) == 4
+    assert content_key(replace(FULL, toolchain=None), AMD64) not in keys
 
 
 def test_a_moved_package_flips_the_key() -> None:

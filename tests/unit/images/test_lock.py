@@ -17,7 +17,7 @@ from images.digests import Digest
 from images.errors import BuilderError, UsageError, VerifyFailed
 from images.lock import Lock, TreeEntry
 from images.lockfile import lock_bytes, lock_digest, parse_lock
-from tests.fakes.locks import make_full_lock, make_lock
+from tests.fakes.locks import make_full_lock, make_lock, with_toolchain
 
 
 def canonical(document: object) -> bytes:
@@ -98,6 +98,91 @@ def test_a_broken_server_or_skill_is_refused(edit: Callable[[dict[str, Any]], ob
     assert said in refused.value.what
 
 
+def test_round_trip_with_a_toolchain() -> None:
+    raw = lock_bytes(with_toolchain(make_lock()))
+    assert parse_lock(raw) == with_toolchain(make_lock())
+    assert lock_bytes(parse_lock(raw)) == raw
+    assert b'"toolchain"' not in lock_bytes(make_lock())  # as it was before there were any
+
+
+MAKE, GUILE = "deb:make:amd64@4.3-4.1", "deb:libguile-3.0-1:amd64@3.0.8-2"
+
+
+def debian(d: dict[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = d["toolchain"]["debian"]
+    return found
+
+
+def tree(d: dict[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = debian(d)["trees"]["linux/amd64"]
+    return found
+
+
+TOOLCHAIN_EDITS: list[tuple[Callable[[dict[str, Any]], object], str]] = [
+    (lambda d: d.pop("toolchain"), "platforms are not those that use it"),
+    (lambda d: d["toolchain"].update(rpm=[]), "no key 'rpm'"),
+    (lambda d: debian(d).update(asked=[]), "asks for nothing"),
+    (lambda d: debian(d)["asked"].reverse(), "toolchain.debian.asked: not sorted"),
+    (lambda d: debian(d)["asked"].append("zsh"), "neither exactly in the base nor exactly among"),
+    (lambda d: debian(d)["asked"].remove("make"), "neither exactly in the base nor exactly among"),
+    (lambda d: debian(d)["asked"].append("Zsh"), "the name of a Debian package"),
+    (lambda d: debian(d)["trees"].clear(), "platforms are not those"),
+    (lambda d: tree(d)["in_base"].append("make"), "neither exactly"),
+    (lambda d: tree(d)["in_base"].append("zsh"), "in_base names what nobody asked for"),
+    (lambda d: tree(d)["in_base"].append("git"), "in_base: not sorted"),
+    (lambda d: tree(d)["steps"].pop(), "is never configured"),
+    (lambda d: tree(d)["steps"].reverse(), "before it is unpacked"),
+    (lambda d: tree(d)["steps"][0]["unpack"].append(MAKE), "is to unpack twice"),
+    (lambda d: tree(d)["steps"][1]["configure"].append(MAKE), "is to configure twice"),
+    (lambda d: tree(d)["steps"][0]["unpack"].remove(GUILE), "platforms are not those"),
+    (lambda d: tree(d)["steps"][0]["unpack"].append("deb:zsh:amd64@1"), "is used and has no entry"),
+    (lambda d: tree(d)["steps"][0]["unpack"].append("npm:chalk@5.6.2"), "the id of a Debian package"),
+    (lambda d: tree(d)["steps"][0].update(remove=[]), "an object of at most 1 keys"),
+    (lambda d: tree(d)["steps"].append({"remove": []}), "one of unpack, configure"),
+    (lambda d: artifact(d, "make:amd64").pop("signer"), "the signer is the fingerprint"),
+    (lambda d: artifact(d, "make:amd64").update(signer="me"), "the signer is the fingerprint"),
+    (lambda d: artifact(d, "make:amd64").update(authenticated="tofu"), "cannot be authenticated as tofu"),
+    (lambda d: artifact(d, "make:amd64").update(registry="npm"), "the registry debian"),
+    (lambda d: artifact(d, "make:amd64").update(integrity="sha512:" + "0" * 128), "expected a sha256"),
+    (lambda d: artifact(d, "make:amd64").update(bins={"x": "x"}), "commands or scripts of npm"),
+    (lambda d: artifact(d, "make:amd64").update(version="4.3 4"), "the version of a Debian package"),
+    (lambda d: artifact(d, "make:amd64").update(name="make"), "a Debian package and its architecture"),
+    (lambda d: artifact(d, "make:amd64").update(parents=["agents.pi"]), "is not what agents.pi asks for"),
+    (
+        lambda d: artifact(d, "libguile-3.0-1:amd64").update(parents=["toolchain.debian"]),
+        "neither exactly in the base nor exactly among",
+    ),
+    (lambda d: artifact(d, "libguile-3.0-1:amd64").update(parents=[]), "nothing that builder.toml names"),
+]
+
+
+@pytest.mark.parametrize(("edit", "said"), TOOLCHAIN_EDITS)
+def test_a_broken_toolchain_is_refused(edit: Callable[[dict[str, Any]], object], said: str) -> None:
+    changed = json.loads(lock_bytes(with_toolchain(make_lock())))
+    edit(changed)
+    with pytest.raises(UsageError) as refused:
+        parse_lock(canonical(changed))
+    assert said in refused.value.what
+
+
+def rename(d: dict[str, Any], old: str, new: str) -> Any:
+    return json.loads(json.dumps(d).replace(old, new))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("make:amd64", "make:arm64", "is for another architecture"),
+        ("libguile-3.0-1:amd64", "make:amd64", "is there in two versions"),
+    ],
+)
+def test_a_package_that_does_not_fit_is_refused(old: str, new: str, said: str) -> None:
+    changed = rename(json.loads(lock_bytes(with_toolchain(make_lock()))), old, new)
+    changed["artifacts"].sort(key=lambda one: f"{one['kind']}:{one['name']}@{one['version']}")
+    with pytest.raises(UsageError, match=said):
+        parse_lock(canonical(changed))
+
+
 def test_without_white_space_it_is_rfc_8785() -> None:
     raw = lock_bytes(make_lock())
     assert json.dumps(json.loads(raw), separators=(",", ":"), ensure_ascii=False).encode() == rfc8785.dumps(
@@ -167,7 +252,8 @@ EDITS: list[tuple[Edit, str]] = [
     (lambda d: artifact(d, "chalk").update(parents=["npm:gone@1.0.0"]), "is not in this lock"),
     (lambda d: artifact(d, "chalk").update(parents=["node"]), "Node and only Node"),
     (lambda d: artifact(d, "chalk").update(kind="node"), "artifacts: not sorted"),
-    (lambda d: artifact(d, "chalk").update(kind="deb"), "one of npm, node, skill"),
+    (lambda d: artifact(d, "chalk").update(kind="rpm"), "one of npm, node, skill"),
+    (lambda d: artifact(d, "chalk").update(kind="deb"), "a Debian package and its architecture"),
     (lambda d: artifact(d, "chalk").update(name="../chalk"), "npm package name"),
     (lambda d: artifact(d, "chalk").update(version="latest"), "an exact version"),
     (lambda d: artifact(d, "chalk").update(integrity="sha1:" + "0" * 40), "sha512"),

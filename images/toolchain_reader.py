@@ -1,0 +1,47 @@
+"""The toolchain of a lock, from parsed JSON: closed keys, bounded lists, known actions."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from images.errors import UsageError
+from images.lock_place import Place
+from images.oci import Platform
+from images.toolchain import DEBIAN_NAME, MAX_DEBIAN, DebianTree, DpkgAction, DpkgStep, ToolchainLock
+
+MAX_PACKAGES: Final = 5000
+MAX_STEPS: Final = 1000
+_NAME: Final = re.compile(DEBIAN_NAME, re.ASCII)
+_ID: Final = re.compile(r"deb:[\x21-\x7e]{1,400}")
+
+
+def read_toolchain(place: Place) -> ToolchainLock:
+    """``{"debian": {"asked": […], "trees": {PLATFORM: {"in_base": […], "steps": [{ACTION: [ID]}]}}}}``."""
+    found = place.fields("debian")["debian"].fields("asked", "trees")
+    return ToolchainLock(
+        asked=_names(found["asked"]),
+        trees=tuple(_tree(name, item) for name, item in found["trees"].map(16).items()),
+    )
+
+
+def _names(place: Place) -> tuple[str, ...]:
+    return tuple(item.text(_NAME, "the name of a Debian package") for item in place.list(MAX_DEBIAN))
+
+
+def _tree(platform: str, place: Place) -> DebianTree:
+    found = place.fields("in_base", "steps")
+    try:
+        parsed = Platform.parse(platform)
+    except UsageError:
+        place.fail("a platform such as linux/amd64")
+    return DebianTree(parsed, _names(found["in_base"]), tuple(map(_step, found["steps"].list(MAX_STEPS))))
+
+
+def _step(place: Place) -> DpkgStep:
+    items = list(place.map(1).items())
+    if len(items) != 1 or items[0][0] not in set(DpkgAction):
+        place.fail("one of " + ", ".join(DpkgAction))
+    action, packages = items[0]
+    ids = (item.text(_ID, "the id of a Debian package") for item in packages.list(MAX_PACKAGES))
+    return DpkgStep(DpkgAction(action), tuple(ids))
