@@ -22,13 +22,15 @@ CAN_BE: Final = {
 }
 
 SIGNER: Final = re.compile(rf"[\x21-\x7e]{{1,{MAX_SIGNER}}}")  # any of the forms below
-_KEY_ID: Final = re.compile(r"SHA256:[A-Za-z0-9+/]{43}", re.ASCII)  # of the key: base64 without padding
+SIGNATURE: Final = re.compile(r"[A-Za-z0-9+/]{80,96}={0,2}", re.ASCII)  # DER of ECDSA P-256, base64
+KEY_ID: Final = re.compile(r"SHA256:[A-Za-z0-9+/]{43}", re.ASCII)  # of the key: base64 without padding
 _FINGERPRINT: Final = re.compile(r"[0-9A-F]{40}|[0-9A-F]{64}", re.ASCII)  # of an OpenPGP key
 _PUBLISHER: Final = re.compile(rf"[a-z][a-z0-9+.-]*:[\x21-\x7e]{{1,{MAX_SIGNER - 40}}}", re.ASCII)
+_NOBODY: Final = re.compile("")
 
 # What is not here has no signer.
 SIGNERS: Final = {
-    Authentication.NPM_SIGNATURE: (_KEY_ID, "the key id SHA256: and 43 characters of base64"),
+    Authentication.NPM_SIGNATURE: (KEY_ID, "the key id SHA256: and 43 characters of base64"),
     Authentication.NPM_PROVENANCE: (_PUBLISHER, "the URI of its publisher"),
     Authentication.PYPI_ATTESTED: (_PUBLISHER, "the URI of its publisher"),
     Authentication.DEBIAN_SIGNED: (_FINGERPRINT, "the fingerprint of the key, in upper case"),
@@ -40,9 +42,9 @@ def authenticity_problem(artifact: Artifact) -> str | None:
     said = artifact.authenticated
     if said not in CAN_BE.get(artifact.kind, frozenset()):
         return f"the kind {artifact.kind} cannot be authenticated as {said}"
-    if said not in SIGNERS:
-        return f"authenticated as {said}, so there is no signer" if artifact.signer else None
-    pattern, expected = SIGNERS[said]
+    pattern, expected = SIGNERS.get(said, (_NOBODY, "nobody"))
     if not pattern.fullmatch(artifact.signer):
         return f"authenticated as {said}, so the signer is {expected}"
+    if bool(artifact.signature) != (said is Authentication.NPM_SIGNATURE):
+        return f"a signature belongs to {Authentication.NPM_SIGNATURE}, and to nothing else"
     return None

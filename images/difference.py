@@ -210,6 +210,7 @@ def _facts(artifact: Artifact) -> tuple[object, ...]:
         artifact.registry,
         artifact.authenticated,
         artifact.signer,
+        artifact.signature,
     )
 
 

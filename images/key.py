@@ -34,6 +34,7 @@ NOT_IN_KEY: Final = frozenset(
         "artifacts.registry",
         "artifacts.authenticated",
         "artifacts.signer",
+        "artifacts.signature",
         "artifacts.scripts (not run)",
         "agents.trees.bundled",  # inside a tarball whose integrity is in the key
         "mcp.trees.bundled",

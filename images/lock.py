@@ -76,6 +76,7 @@ class Artifact:
     install-scripts. ``registry``: the alias of where it came from, never an address. ``signer``: whose
     signature ``authenticated`` speaks of (key id, fingerprint or publisher); empty where there is none.
     The name of a Debian package is followed by its architecture, as dpkg writes it: ``make:amd64``.
+    ``signature``: an npm registry's own, so that whoever has the lock can check it again, offline.
     """
 
     kind: ArtifactKind
@@ -91,6 +92,7 @@ class Artifact:
     registry: str = "npm"
     authenticated: Authentication = Authentication.TOFU
     signer: str = ""
+    signature: str = ""
 
     @property
     def id(self) -> str:

@@ -13,7 +13,7 @@ from images.additions import (
     VARIABLE_NAME,
     check_arguments,
 )
-from images.authenticity import SIGNER
+from images.authenticity import SIGNATURE, SIGNER
 from images.config import AgentName, UserAccount, check_version
 from images.digests import Digest, Integrity
 from images.errors import BuilderError, UsageError
@@ -225,7 +225,9 @@ def _tree_path(path: str, place: Place) -> str:
 
 def _artifact(place: Place) -> Artifact:
     names = ("kind", "name", "version", "integrity", "size", "platforms", "parents")
-    found = place.fields(*names, "registry", "authenticated", optional=("bins", "scripts", "signer"))
+    found = place.fields(
+        *names, "registry", "authenticated", optional=("bins", "scripts", "signer", "signature")
+    )
     scripts, run = _scripts(found["scripts"]) if "scripts" in found else ((), False)
     bins = tuple(
         (_command_name(name, item), item.text(BIN_FILE, "a file below the package"))
@@ -248,6 +250,7 @@ def _artifact(place: Place) -> Artifact:
         registry=found["registry"].text(ALIAS, "a registry alias"),
         authenticated=found["authenticated"].choice(Authentication),
         signer=found["signer"].text(SIGNER, "whose signature it is") if "signer" in found else "",
+        signature=found["signature"].text(SIGNATURE, "a signature") if "signature" in found else "",
     )
 
 

@@ -162,6 +162,8 @@ def _artifact(artifact: Artifact) -> dict[str, JsonValue]:
     }
     if artifact.signer:
         document["signer"] = artifact.signer
+    if artifact.signature:
+        document["signature"] = artifact.signature
     if artifact.bins:
         document["bins"] = dict(artifact.bins)
     if artifact.scripts:

@@ -35,6 +35,7 @@ ARM64 = Platform("linux", "arm64")
 BASE_DIGEST = Digest.of(b"base manifest")
 
 KEY_ID = "SHA256:" + "A" * 43  # of no key
+SIGNATURE = "MEUC" + "A" * 92  # of nothing
 
 BUILDER_TOML = f"""\
 schema = 1
@@ -203,6 +204,7 @@ def make_full_lock() -> Lock:
         parents=tuple(sorted((server.id, *lock.artifact("npm:chalk@5.6.2").parents))),
         authenticated=Authentication.NPM_SIGNATURE,
         signer=KEY_ID,
+        signature=SIGNATURE,
     )
     skill = Artifact(
         kind=ArtifactKind.SKILL,

@@ -9,7 +9,7 @@ import pytest
 
 from images.authenticity import CAN_BE, SIGNER, SIGNERS, authenticity_problem
 from images.lock import ArtifactKind, Authentication
-from tests.fakes.locks import KEY_ID, npm
+from tests.fakes.locks import KEY_ID, SIGNATURE, npm
 
 GOOD = {
     Authentication.NPM_SIGNATURE: KEY_ID,
@@ -17,6 +17,7 @@ GOOD = {
     Authentication.PYPI_ATTESTED: "https://forge.example/team/tool/.ci/release@refs/tags/v1",
     Authentication.DEBIAN_SIGNED: "0123456789ABCDEF0123456789ABCDEF01234567",
 }
+SIGNED = {Authentication.NPM_SIGNATURE: SIGNATURE}
 ARTIFACT = npm("chalk", "1.0.0", "agents.pi")
 
 
@@ -27,7 +28,8 @@ def test_no_kind_is_forgotten() -> None:
 
 @pytest.mark.parametrize(("kind", "said"), list(product(ArtifactKind, Authentication)))
 def test_every_pair(kind: ArtifactKind, said: Authentication) -> None:
-    artifact = replace(ARTIFACT, kind=kind, authenticated=said, signer=GOOD.get(said, ""))
+    signer, signature = GOOD.get(said, ""), SIGNED.get(said, "")
+    artifact = replace(ARTIFACT, kind=kind, authenticated=said, signer=signer, signature=signature)
     problem = authenticity_problem(artifact)
     assert (problem is None) is (said in CAN_BE[kind])
     assert problem is None or f"{kind} cannot be authenticated as {said}" in problem
@@ -38,10 +40,12 @@ def test_a_signer_there_or_not(said: Authentication) -> None:
     kind = next((kind for kind, can in CAN_BE.items() if said in can), None)
     if kind is None:
         pytest.skip("no kind of artifact has it yet")
-    wrong = "" if said in GOOD else KEY_ID
-    assert "signer" in (
-        authenticity_problem(replace(ARTIFACT, kind=kind, authenticated=said, signer=wrong)) or ""
-    )
+    good, signature = GOOD.get(said, ""), SIGNED.get(said, "")
+    artifact = replace(ARTIFACT, kind=kind, authenticated=said, signer=good, signature=signature)
+    wrong = replace(artifact, signer="" if good else KEY_ID)
+    assert "so the signer is" in (authenticity_problem(wrong) or "")
+    wrong = replace(artifact, signature="" if signature else SIGNATURE)
+    assert "a signature belongs" in (authenticity_problem(wrong) or "")
 
 
 @pytest.mark.parametrize("said", GOOD)

@@ -51,6 +51,7 @@ IGNORED = {
     "artifacts.signer",
     "toolchain.debian.asked",
     "toolchain.debian.trees.linux/amd64.in_base",
+    "artifacts.signature",
     "platforms",  # what else the lock serves
 }
 
@@ -90,6 +91,7 @@ OTHER_VALUES: dict[str, Callable[[str], str]] = {
     "integrity": lambda value: f"{value.partition(':')[0]}:{value.partition(':')[2][::-1]}",
     "platforms": lambda _: "linux/arm64",
     "authenticated": lambda value: "tofu" if value == "npm-signature" else "npm-signature",
+    "signature": lambda value: value[::-1],
     "kind": lambda value: "npm" if value == "node" else "node",
     "name": lambda value: value.replace(":", "x:") if ":" in value else value + "x",
     "sha256": lambda value: value[::-1],

@@ -17,7 +17,7 @@ from images.digests import Digest
 from images.errors import BuilderError, UsageError, VerifyFailed
 from images.lock import Lock, TreeEntry
 from images.lockfile import lock_bytes, lock_digest, parse_lock
-from tests.fakes.locks import make_full_lock, make_lock, with_toolchain
+from tests.fakes.locks import SIGNATURE, make_full_lock, make_lock, with_toolchain
 
 
 def canonical(document: object) -> bytes:
@@ -41,6 +41,13 @@ def test_round_trip_with_a_server_and_a_skill() -> None:
     assert parse_lock(raw) == make_full_lock()
     assert lock_bytes(parse_lock(raw)) == raw
     assert b'"mcp"' not in lock_bytes(make_lock())  # a lock without them is what it was before they existed
+
+
+def unsigned(document: dict[str, Any], *keys: str, **changes: str) -> None:
+    entry = artifact(document, "chalk")
+    entry.update(changes)
+    for key in keys:
+        entry.pop(key)
 
 
 FULL_EDITS: list[tuple[Callable[[dict[str, Any]], object], str]] = [
@@ -74,11 +81,15 @@ FULL_EDITS: list[tuple[Callable[[dict[str, Any]], object], str]] = [
         lambda d: artifact(d, "chalk").update(authenticated="debian-signed", signer="A" * 40),
         "npm cannot be authenticated as debian-signed",
     ),
-    (lambda d: artifact(d, "review").update(signer="x"), "local, so there is no signer"),
-    (lambda d: artifact(d, "chalk").update(authenticated="tofu"), "tofu, so there is no signer"),
+    (lambda d: artifact(d, "review").update(signer="x"), "local, so the signer is nobody"),
+    (lambda d: artifact(d, "chalk").update(authenticated="tofu"), "tofu, so the signer is nobody"),
+    (lambda d: unsigned(d, "signer", authenticated="tofu"), "a signature belongs to npm-signature"),
+    (lambda d: unsigned(d, "signature"), "a signature belongs to npm-signature"),
+    (lambda d: artifact(d, "review").update(signature=SIGNATURE), "a signature belongs to npm-signature"),
+    (lambda d: artifact(d, "chalk").update(signature="x"), "signature: expected a signature"),
     (lambda d: artifact(d, "chalk").pop("signer"), "so the signer is the key id"),
     (lambda d: artifact(d, "chalk").update(signer="SHA256:short"), "so the signer is the key id"),
-    (lambda d: artifact(d, "chalk").update(authenticated="npm-provenance"), "the URI of its publisher"),
+    (lambda d: unsigned(d, "signature", authenticated="npm-provenance"), "the URI of its publisher"),
     (lambda d: artifact(d, "chalk").update(signer=""), "whose signature it is"),
     (lambda d: artifact(d, "chalk").update(signer="a b"), "whose signature it is"),
     (lambda d: artifact(d, "chalk").update(signer="a" * 501), "whose signature it is"),
