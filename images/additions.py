@@ -5,10 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Final
 
 from images.credential_places import HARMLESS_NAMES, HARMLESS_VALUES, SECRET_NAMES, SECRET_WORDS
 from images.credentials import redact
+from images.digests import Digest
 
 ADDITION_NAME: Final = r"^[a-z0-9]+(-[a-z0-9]+)*$"  # a directory in the image, a stage, a key in TOML
 MAX_ADDITION_NAME: Final = 40
@@ -19,15 +21,40 @@ VARIABLE_NAME: Final = r"^[A-Za-z_][A-Za-z0-9_]{0,99}$"
 _CAMEL: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
 
+class Index(StrEnum):
+    """Where packages come from; also the alias in a lock."""
+
+    NPM = "npm"
+    PYPI = "pypi"
+
+
 @dataclass(frozen=True, slots=True, order=True)
 class McpPin:
-    """One MCP server: npm package at one exact version, its arguments, the names of its variables."""
+    """One MCP server: a package at one exact version, its arguments, the names of its variables."""
 
     name: str
     package: str
     version: str
     args: tuple[str, ...] = ()
     env: tuple[str, ...] = ()  # sorted
+    index: Index = Index.NPM
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class ToolPin:
+    """One tool from PyPI: its package is its name."""
+
+    name: str
+    version: str
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class ArchivePin:
+    """One archive of the operator's own, and its commands: name -> file in it."""
+
+    name: str
+    sha256: Digest
+    bins: tuple[tuple[str, str], ...] = ()  # sorted
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -70,4 +97,20 @@ def check_directory(text: str) -> str:
     plain = len(text) <= 200 and text.isprintable() and "\\" not in text
     if not plain or any(part in ("", ".", "..") or part != part.strip() for part in parts):
         raise ValueError(f"{text[:60]!r}: expected a directory below this file's, such as skills/code-review")
+    return text
+
+
+# Programs that the image's own start needs, or that are ours: an addition must not come before them.
+TAKEN_COMMANDS: Final = frozenset(
+    {"bash", "cat", "claude", "git", "node", "opencode", "pi", "python3", "sh", "tar", "timeout", "env"}
+)
+COMMAND: Final = r"^[A-Za-z0-9_][A-Za-z0-9._+-]{0,99}$"
+
+
+def check_archive_path(text: str) -> str:
+    """A file in an archive, as ``bin/tool``; ValueError for any other form."""
+    parts = text.split("/")
+    plain = len(text) <= 200 and re.fullmatch(r"[A-Za-z0-9._@+/ -]+", text) is not None
+    if not plain or any(part in ("", ".", "..") or part != part.strip() for part in parts):
+        raise ValueError(f"{text[:60]!r}: expected a file in the archive, such as tool-1.2/bin/tool")
     return text

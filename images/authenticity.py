@@ -19,6 +19,8 @@ CAN_BE: Final = {
     ),
     ArtifactKind.SKILL: frozenset({Authentication.LOCAL}),
     ArtifactKind.DEB: frozenset({Authentication.DEBIAN_SIGNED}),
+    ArtifactKind.WHEEL: frozenset({Authentication.TOFU, Authentication.PYPI_ATTESTED}),
+    ArtifactKind.ARCHIVE: frozenset({Authentication.LOCAL}),
 }
 
 SIGNER: Final = re.compile(rf"[\x21-\x7e]{{1,{MAX_SIGNER}}}")  # any of the forms below

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
-from images.additions import McpPin, SkillPin
+from images.additions import ArchivePin, Index, McpPin, SkillPin, ToolPin
 from images.digests import Digest
 from images.errors import UsageError
 from images.oci import Platform
@@ -140,6 +140,8 @@ class ImageConfig:
     mcp: tuple[McpPin, ...] = ()  # sorted by name
     skills: tuple[SkillPin, ...] = ()  # sorted by name
     debian: tuple[str, ...] = ()  # of [toolchain], sorted
+    tools: tuple[ToolPin, ...] = ()  # from PyPI, sorted by name
+    archives: tuple[ArchivePin, ...] = ()  # sorted by name
 
 
 def parse_config(text: str, *, where: str) -> ImageConfig:
@@ -177,11 +179,23 @@ def _values(model: BuilderToml) -> ImageConfig:
             ),
         ),
         mcp=tuple(
-            McpPin(name, server.npm, server.version, tuple(server.args), tuple(sorted(server.env)))
+            McpPin(
+                name,
+                server.npm or server.pypi or "",
+                server.version,
+                tuple(server.args),
+                tuple(sorted(server.env)),
+                Index.PYPI if server.pypi else Index.NPM,
+            )
             for name, server in sorted(model.mcp.items())
         ),
         skills=tuple(SkillPin(name, directory) for name, directory in sorted(model.skills.items())),
         debian=tuple(sorted(model.toolchain.debian)),
+        tools=tuple(ToolPin(name, version) for name, version in sorted(model.toolchain.pypi.items())),
+        archives=tuple(
+            ArchivePin(name, Digest(f"sha256:{archive.sha256}"), tuple(sorted(archive.bins.items())))
+            for name, archive in sorted(model.archives.items())
+        ),
     )
 
 

@@ -6,14 +6,26 @@ import json
 from collections.abc import Callable
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 
 from images.additions import (
     ADDITION_NAME,
+    COMMAND,
     MAX_ADDITION_NAME,
     MAX_ADDITIONS,
     MAX_ARGUMENTS,
+    TAKEN_COMMANDS,
     VARIABLE_NAME,
+    check_archive_path,
     check_arguments,
     check_directory,
 )
@@ -25,6 +37,7 @@ from images.config import (
     parse_memory,
     parse_peer,
 )
+from images.pypi import check_pypi_name, check_pypi_version
 from images.toolchain import DEBIAN_NAME, MAX_DEBIAN
 
 MAX_UID: Final = 60000  # fits into every nested id range of a rootless engine
@@ -53,6 +66,10 @@ DebianName = Annotated[str, StringConstraints(pattern=DEBIAN_NAME)]
 AdditionName = Annotated[str, StringConstraints(pattern=ADDITION_NAME, max_length=MAX_ADDITION_NAME)]
 VariableName = Annotated[str, StringConstraints(pattern=VARIABLE_NAME)]
 SkillDirectory = Annotated[str, _checked(check_directory)]
+PypiName = Annotated[str, _checked(check_pypi_name)]
+PypiVersion = Annotated[str, _checked(check_pypi_version)]
+CommandName = Annotated[str, StringConstraints(pattern=COMMAND)]
+ArchivePath = Annotated[str, _checked(check_archive_path)]
 
 
 class _Strict(BaseModel):
@@ -133,6 +150,9 @@ class Toolchain(_Strict):
     debian: Annotated[list[DebianName], Field(max_length=MAX_DEBIAN)] = Field(
         [], description="Debian packages; builder lock pins their versions and all that they depend on."
     )
+    pypi: Annotated[dict[PypiName, PypiVersion], Field(max_length=MAX_ADDITIONS)] = Field(
+        {}, description="Tools from PyPI at exact versions, by package: their commands are on the PATH."
+    )
 
     @model_validator(mode="after")
     def _once(self) -> Toolchain:
@@ -142,10 +162,13 @@ class Toolchain(_Strict):
 
 
 class McpServer(_Strict):
-    """An MCP server from npm: installed, and enabled for nobody."""
+    """An MCP server from npm or PyPI: installed, and enabled for nobody."""
 
-    npm: PackageName = Field(description="Its npm package.")
-    version: Version
+    model_config = ConfigDict(json_schema_extra={"oneOf": [{"required": ["npm"]}, {"required": ["pypi"]}]})
+
+    npm: PackageName | None = Field(None, description="Its npm package.")
+    pypi: PypiName | None = Field(None, description="Its package on PyPI; needs python3 in the image.")
+    version: str = Field(description="One exact version.")
     args: Annotated[list[str], Field(max_length=MAX_ARGUMENTS)] = Field(
         [], description="Arguments, as they are: no shell, no variables, no credential."
     )
@@ -156,8 +179,6 @@ class McpServer(_Strict):
     @model_validator(mode="before")
     @classmethod
     def _known_kinds(cls, value: Any) -> Any:
-        if isinstance(value, dict) and "pypi" in value:
-            raise ValueError("servers from pypi are not in this version yet; expected npm = and version =")
         values = isinstance(value, dict) and isinstance(value.get("env"), dict)
         if values:
             raise ValueError(
@@ -166,11 +187,33 @@ class McpServer(_Strict):
             )
         return value
 
+    @field_validator("version")
+    @classmethod
+    def _exact(cls, version: str, info: ValidationInfo) -> str:
+        return (check_pypi_version if info.data.get("pypi") else check_version)(version)
+
     @model_validator(mode="after")
     def _plain(self) -> McpServer:
+        if (self.npm is None) == (self.pypi is None):
+            raise ValueError("expected a package from one of npm = and pypi =, and version =")
         check_arguments(self.args)
         if len(set(self.env)) != len(self.env):
             raise ValueError("env: one is named twice; expected each once")
+        return self
+
+
+class Archive(_Strict):
+    """An archive of your own, from the store: tar or tar.gz, by its hash."""
+
+    sha256: Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
+    bins: Annotated[dict[CommandName, ArchivePath], Field(max_length=100)] = Field(
+        {}, description="Commands on the PATH: name = file in the archive."
+    )
+
+    @model_validator(mode="after")
+    def _not_taken(self) -> Archive:
+        if taken := sorted(TAKEN_COMMANDS & set(self.bins)):
+            raise ValueError(f"bins: {taken[0]} is a command of every image; expected another name")
         return self
 
 
@@ -200,12 +243,15 @@ class BuilderToml(_Strict):
     image: Image
     agents: Agents
     node: Node
-    toolchain: Toolchain = Toolchain()
     mcp: Annotated[dict[AdditionName, McpServer], Field(max_length=MAX_ADDITIONS)] = Field(
         {}, description="MCP servers, by name: installed, off."
     )
     skills: Annotated[dict[AdditionName, SkillDirectory], Field(max_length=MAX_ADDITIONS)] = Field(
         {}, description="Skills, by name: a directory below this file's."
+    )
+    toolchain: Toolchain = Toolchain()
+    archives: Annotated[dict[AdditionName, Archive], Field(max_length=MAX_ADDITIONS)] = Field(
+        {}, description="Archives of your own, by name: added with `builder store add`."
     )
     run: Run = Run()
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from images.digests import Digest, canonical_json
 from images.lock import Artifact, Installed, Lock, LockSummary
+from images.lock_additions import PypiInstalled
 from images.lockfile import lock_digest
 from images.oci import Platform
 
@@ -40,6 +41,8 @@ NOT_IN_KEY: Final = frozenset(
         "mcp.trees.bundled",
         "toolchain.debian.asked",  # what they led to is in the key
         "toolchain.debian.trees.in_base",
+        "mcp.wheels.glibc",  # which wheels were chosen for it is in the key
+        "pypi_tools.wheels.glibc",
         "skills",  # what each file is: the integrity of the Skill's archive covers it
         "anything of another platform",
     }
@@ -59,6 +62,15 @@ def content_key(lock: Lock, platform: Platform) -> Digest:
             }
             for server in lock.mcp
         }
+    if lock.pypi_mcp:
+        additions["pypi_mcp"] = {
+            server.name: {**_wheels(server, platform), "args": list(server.args), "env": list(server.env)}
+            for server in lock.pypi_mcp
+        }
+    if lock.pypi_tools:
+        additions["pypi_tools"] = {tool.name: _wheels(tool, platform) for tool in lock.pypi_tools}
+    if lock.archives:
+        additions["archives"] = [archive.artifact for archive in lock.archives]
     if lock.skills:
         additions["skills"] = [skill.artifact for skill in lock.skills]
     if lock.toolchain is not None:
@@ -103,6 +115,17 @@ def _installed(one: Installed, platform: Platform) -> dict[str, JsonValue]:
     return {
         "root": one.root,
         "tree": {entry.path: entry.artifact for entry in one.tree(platform).entries},
+    }
+
+
+def _wheels(one: PypiInstalled, platform: Platform) -> dict[str, JsonValue]:
+    tree = one.tree(platform)
+    return {
+        "package": one.package,
+        "version": one.version,
+        "python": tree.python,
+        "root": tree.root,
+        "wheels": list(tree.wheels),
     }
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
+from images.additions import Index
 from images.config import AgentName, BaseReference, ImageConfig, UserAccount
 from images.digests import Digest, Integrity, canonical_json
+from images.lock_additions import WHEEL_ID, ArchiveLock, PypiInstalled, PypiServerLock, ToolLock
 from images.oci import Descriptor, Platform
 from images.toolchain import ToolchainLock
 
@@ -22,12 +23,14 @@ NODE_PACKAGES: Final = {
 
 
 class ArtifactKind(StrEnum):
-    """What an artifact is; closed. Wheels and archives join with their sections."""
+    """What an artifact is; closed."""
 
     NPM = "npm"
     NODE = "node"
     SKILL = "skill"
     DEB = "deb"
+    WHEEL = "wheel"
+    ARCHIVE = "archive"  # of the operator's own: by sha256, from the store
 
 
 class Authentication(StrEnum):
@@ -77,6 +80,7 @@ class Artifact:
     signature ``authenticated`` speaks of (key id, fingerprint or publisher); empty where there is none.
     The name of a Debian package is followed by its architecture, as dpkg writes it: ``make:amd64``.
     ``signature``: an npm registry's own, so that whoever has the lock can check it again, offline.
+    ``filename``: a wheel's, which says what it is for; a wheel's ``bins`` start an entry point or a file.
     """
 
     kind: ArtifactKind
@@ -93,11 +97,12 @@ class Artifact:
     authenticated: Authentication = Authentication.TOFU
     signer: str = ""
     signature: str = ""
+    filename: str = ""
 
     @property
     def id(self) -> str:
-        """``kind:name@version``, unique in a lock."""
-        return f"{self.kind}:{self.label}"
+        """``kind:name@version``, unique in a lock; a wheel's is ``wheel:`` and its file name."""
+        return f"{WHEEL_ID}{self.filename}" if self.filename else f"{self.kind}:{self.label}"
 
     @property
     def label(self) -> str:
@@ -301,11 +306,30 @@ class Lock:
     mcp: tuple[McpLock, ...] = ()
     skills: tuple[SkillLock, ...] = ()
     toolchain: ToolchainLock | None = None
+    pypi_mcp: tuple[PypiServerLock, ...] = ()
+    pypi_tools: tuple[ToolLock, ...] = ()
+    archives: tuple[ArchiveLock, ...] = ()
 
     @property
     def installed(self) -> tuple[AgentLock | McpLock, ...]:
         """Everything that has a tree of npm packages."""
         return (*self.agents, *self.mcp)
+
+    @property
+    def pypi_installed(self) -> tuple[PypiInstalled, ...]:
+        """Everything that has wheels."""
+        return (*self.pypi_mcp, *self.pypi_tools)
+
+    @property
+    def local_artifacts(self) -> dict[str, str]:
+        """What the operator brought himself: id of each Skill and archive -> its place in builder.toml."""
+        skills = {skill.artifact: skill.place for skill in self.skills}
+        return skills | {archive.artifact: archive.place for archive in self.archives}
+
+    @property
+    def servers(self) -> tuple[McpLock | PypiServerLock, ...]:
+        """Every MCP server, wherever it is from, sorted by name."""
+        return tuple(sorted((*self.mcp, *self.pypi_mcp), key=lambda server: server.name))
 
     def artifact(self, artifact_id: str) -> Artifact:
         """By id; KeyError cannot happen for an id that this lock mentions."""
@@ -347,7 +371,12 @@ class LockSummary:
 
 def config_digest(config: ImageConfig) -> Digest:
     """SHA-256 over what can change resolution: base, platforms, agents, servers, Node, scripts, tools."""
-    mcp = {pin.name: [pin.package, pin.version] for pin in config.mcp}
+    mcp = {
+        pin.name: [*([str(pin.index)] if pin.index is not Index.NPM else []), pin.package, pin.version]
+        for pin in config.mcp
+    }
+    tools = {pin.name: pin.version for pin in config.tools}
+    archives = {pin.name: [str(pin.sha256), dict(pin.bins)] for pin in config.archives}
     return Digest.of(
         canonical_json(
             {
@@ -359,6 +388,8 @@ def config_digest(config: ImageConfig) -> Digest:
                 "install-scripts": list(config.node.install_scripts),
                 **({"mcp": mcp} if mcp else {}),
                 **({"toolchain": {"debian": list(config.debian)}} if config.debian else {}),
+                **({"tools": tools} if tools else {}),
+                **({"archives": archives} if archives else {}),
             }
         )
     )
@@ -367,19 +398,3 @@ def config_digest(config: ImageConfig) -> Digest:
 def base_identity(base: BaseReference) -> str:
     """The digest when there is one: the name of its source then changes nothing."""
     return str(base.digest) if base.digest else str(base)
-
-
-def walk_reachable(artifacts: tuple[Artifact, ...], roots: frozenset[str]) -> Iterator[str]:
-    """Ids reached from the roots (places in builder.toml) along ``parents``, backwards."""
-    children: dict[str, list[str]] = {}
-    for artifact in artifacts:
-        for parent in artifact.parents:
-            children.setdefault(parent, []).append(artifact.id)
-    seen: set[str] = set()
-    waiting = sorted(roots)
-    while waiting:
-        for child in children.get(waiting.pop(), ()):
-            if child not in seen:
-                seen.add(child)
-                waiting.append(child)
-                yield child

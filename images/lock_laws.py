@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from typing import Final
 
@@ -11,13 +11,14 @@ from images.authenticity import authenticity_problem
 from images.lock import (
     NODE_PACKAGES,
     NODE_PARENT,
+    Artifact,
     ArtifactKind,
     Installed,
     Lock,
     SkillLock,
     Tree,
-    walk_reachable,
 )
+from images.lock_addition_laws import ADDITION_LAWS
 from images.oci import Platform
 from images.skills import MAX_SKILL_BYTES, REQUIRED, SKILL_REGISTRY, collision
 from images.toolchain import TOOLCHAIN_PARENT
@@ -41,11 +42,16 @@ def _lists_are_sorted(lock: Lock) -> str | None:
         ("platforms", lock.platforms),
         ("install_scripts", lock.install_scripts),
         ("agents", [agent.name for agent in lock.agents]),
-        ("mcp", [server.name for server in lock.mcp]),
+        ("mcp", [server.name for server in lock.servers]),
         ("skills", [skill.name for skill in lock.skills]),
+        ("pypi_tools", [tool.name for tool in lock.pypi_tools]),
+        ("archives", [archive.name for archive in lock.archives]),
         ("artifacts", [artifact.id for artifact in lock.artifacts]),
     ]
-    lists += [(f"{server.place} env", server.env) for server in lock.mcp]
+    lists += [(f"{server.place} env", server.env) for server in lock.servers]
+    lists += [
+        (f"{one.place} on {tree.platform}", tree.wheels) for one in lock.pypi_installed for tree in one.trees
+    ]
     lists += [(skill.place, [file.path for file in skill.files]) for skill in lock.skills]
     for artifact in lock.artifacts:
         lists.append((f"{artifact.id} platforms", artifact.platforms))
@@ -118,24 +124,23 @@ def _tree_is_whole(one: Installed, tree: Tree, known: frozenset[str]) -> str | N
     return None
 
 
-def _used_platforms(lock: Lock) -> dict[str, set[Platform]]:
-    used: dict[str, set[Platform]] = {}
+def _uses(lock: Lock) -> Iterator[tuple[str, Platform]]:
+    """Each id that something on a platform needs."""
     for platform in lock.platforms:
-        used.setdefault(lock.node_id(platform), set()).add(platform)
-    for skill in lock.skills:
-        used[skill.artifact] = set(lock.platforms)
+        yield lock.node_id(platform), platform
+        yield from ((name, platform) for name in lock.local_artifacts)
+    for python in lock.pypi_installed:
+        yield from ((wheel, tree.platform) for tree in python.trees for wheel in tree.wheels)
     for one in lock.installed:
-        for tree in one.trees:
-            for entry in tree.entries:
-                used.setdefault(entry.artifact, set()).add(tree.platform)
+        yield from ((entry.artifact, tree.platform) for tree in one.trees for entry in tree.entries)
     for debian in lock.toolchain.trees if lock.toolchain is not None else ():
-        for name in debian.unpacked:
-            used.setdefault(name, set()).add(debian.platform)
-    return used
+        yield from ((name, debian.platform) for name in debian.unpacked)
 
 
 def _every_artifact_is_used_as_said(lock: Lock) -> str | None:
-    used = _used_platforms(lock)
+    used: dict[str, set[Platform]] = {}
+    for name, platform in _uses(lock):
+        used.setdefault(name, set()).add(platform)
     for artifact in lock.artifacts:
         if set(artifact.platforms) != used.pop(artifact.id, set()):
             return f"{artifact.id}: platforms are not those that use it"
@@ -143,21 +148,38 @@ def _every_artifact_is_used_as_said(lock: Lock) -> str | None:
 
 
 def _every_artifact_is_reached(lock: Lock) -> str | None:
-    asked = {one.place: one.root for one in lock.installed}
-    asked |= {skill.place: skill.artifact for skill in lock.skills}
+    asked = {one.place: {one.root} for one in lock.installed}
+    asked |= {place: {artifact} for artifact, place in lock.local_artifacts.items()}
+    asked |= {one.place: {tree.root for tree in one.trees} for one in lock.pypi_installed}
     roots = {NODE_PARENT, *asked, *((TOOLCHAIN_PARENT,) if lock.toolchain is not None else ())}
     known = {artifact.id for artifact in lock.artifacts}
     for artifact in lock.artifacts:
         for parent in artifact.parents:
             if parent not in known and parent not in roots:
                 return f"{artifact.id}: parent {parent[:120]!r} is not in this lock"
-            if parent in asked and artifact.id != asked[parent]:
+            if parent in asked and artifact.id not in asked[parent]:
                 return f"{artifact.id}: is not what {parent} asks for"
             if (parent == NODE_PARENT) != (artifact.kind is ArtifactKind.NODE):
                 return f"{artifact.id}: Node and only Node has the parent {NODE_PARENT}"
-    reached = set(walk_reachable(lock.artifacts, frozenset(roots)))
+    reached = set(_walk_reachable(lock.artifacts, frozenset(roots)))
     missing = sorted(known - reached)
     return f"{missing[0]}: nothing that builder.toml names leads to it" if missing else None
+
+
+def _walk_reachable(artifacts: tuple[Artifact, ...], roots: frozenset[str]) -> Iterator[str]:
+    """Ids reached from the roots (places in builder.toml) along ``parents``, backwards."""
+    children: dict[str, list[str]] = {}
+    for artifact in artifacts:
+        for parent in artifact.parents:
+            children.setdefault(parent, []).append(artifact.id)
+    seen: set[str] = set()
+    waiting = sorted(roots)
+    while waiting:
+        for child in children.get(waiting.pop(), ()):
+            if child not in seen:
+                seen.add(child)
+                waiting.append(child)
+                yield child
 
 
 def _skills_are_whole(lock: Lock) -> str | None:
@@ -227,4 +249,5 @@ _LAWS: Final[tuple[Callable[[Lock], str | None], ...]] = (
     _skill_artifacts_are_plain,
     _authenticated_as_its_kind_can_be,
     toolchain_law,
+    *ADDITION_LAWS,
 )

@@ -7,8 +7,16 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final, NoReturn, TypeVar
 
-from images.digests import Digest
+from images.additions import (
+    ADDITION_NAME,
+    MAX_ADDITION_NAME,
+    MAX_ARGUMENTS,
+    VARIABLE_NAME,
+    check_arguments,
+)
+from images.digests import Digest, Integrity
 from images.errors import BuilderError, UsageError
+from images.oci import Platform
 
 if TYPE_CHECKING:
     from images.strictjson import JsonValue
@@ -16,6 +24,11 @@ if TYPE_CHECKING:
 _Choice = TypeVar("_Choice", bound=StrEnum)
 
 HINT: Final = "restore it from version control, or run: builder lock"
+PARENT: Final = re.compile(r"[\x21-\x7e]{1,400}")
+COMMAND_NAME: Final = re.compile(r"[A-Za-z0-9_@][A-Za-z0-9._@+-]{0,99}", re.ASCII)
+_VARIABLE: Final = re.compile(VARIABLE_NAME, re.ASCII)
+_LINE: Final = re.compile(r"[^\x00-\x1f\x7f]*")
+_ADDITION: Final = re.compile(ADDITION_NAME, re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,3 +100,48 @@ class Place:
         return {
             name: Place(item, f"{dot}{name[:120]}", self.where, self.error) for name, item in value.items()
         }
+
+
+def read_addition_name(name: str, place: Place) -> str:
+    """The name of a server, Skill, tool or archive."""
+    if len(name) > MAX_ADDITION_NAME or not _ADDITION.fullmatch(name):
+        place.fail("a name of lower case letters, digits and hyphens")
+    return name
+
+
+def read_command_name(name: str, place: Place) -> str:
+    """The name of a command."""
+    if not COMMAND_NAME.fullmatch(name):
+        place.fail("a plain command name")
+    return name
+
+
+def read_integrity(place: Place) -> Integrity:
+    """The hash that an artifact must have."""
+    try:
+        return Integrity.parse(place.value if isinstance(place.value, str) else "")
+    except UsageError:
+        place.fail("sha512: or sha256: and lowercase hexadecimal digits")
+
+
+def read_platform(place: Place, text: JsonValue) -> Platform:
+    """A platform."""
+    try:
+        return Platform.parse(text if isinstance(text, str) else "")
+    except UsageError:
+        place.fail("a platform such as linux/amd64")
+
+
+def read_arguments(place: Place) -> tuple[str, ...]:
+    """The arguments of a server: plain lines without a credential."""
+    args = tuple(item.text(_LINE, "one line") for item in place.list(MAX_ARGUMENTS))
+    try:
+        check_arguments(args)
+    except ValueError:
+        place.fail("arguments without a credential")
+    return args
+
+
+def read_variables(place: Place) -> tuple[str, ...]:
+    """The names of the variables that a server reads."""
+    return tuple(item.text(_VARIABLE, "the name of a variable") for item in place.list(MAX_ARGUMENTS))

@@ -6,17 +6,12 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from images.additions import (
-    ADDITION_NAME,
-    MAX_ADDITION_NAME,
     MAX_ADDITIONS,
-    MAX_ARGUMENTS,
-    VARIABLE_NAME,
-    check_arguments,
 )
 from images.authenticity import SIGNATURE, SIGNER
 from images.config import AgentName, UserAccount, check_version
-from images.digests import Digest, Integrity
-from images.errors import BuilderError, UsageError
+from images.digests import Digest
+from images.errors import BuilderError
 from images.lock import (
     SCHEMA,
     AgentLock,
@@ -37,9 +32,27 @@ from images.lock import (
     Tree,
     TreeEntry,
 )
+from images.lock_additions_reader import (
+    COMMANDS,
+    is_pypi,
+    read_archive,
+    read_pypi_server,
+    read_tool,
+    read_wheel,
+)
 from images.lock_laws import broken_law
-from images.lock_place import HINT, Place
-from images.oci import DOCKER_LAYER_GZIP, LAYER_TYPES, MAX_LAYERS, Descriptor, Platform
+from images.lock_place import (
+    HINT,
+    PARENT,
+    Place,
+    read_addition_name,
+    read_arguments,
+    read_command_name,
+    read_integrity,
+    read_platform,
+    read_variables,
+)
+from images.oci import DOCKER_LAYER_GZIP, LAYER_TYPES, MAX_LAYERS, Descriptor
 from images.skills import MAX_FILE_BYTES, MAX_FILES, path_problem
 from images.toolchain import DEB_NAME, DEB_VERSION
 from images.toolchain_reader import read_toolchain
@@ -56,7 +69,6 @@ _NPM_PART: Final = r"[A-Za-z0-9_~][A-Za-z0-9._~-]{0,213}"  # old packages have u
 _NPM_NAME: Final = rf"(?:@{_NPM_PART}/)?{_NPM_PART}"
 NPM_NAME: Final = re.compile(_NPM_NAME, re.ASCII)
 TREE_PATH: Final = re.compile(rf"node_modules/{_NPM_NAME}(?:/node_modules/{_NPM_NAME})*", re.ASCII)
-COMMAND_NAME: Final = re.compile(r"[A-Za-z0-9_@][A-Za-z0-9._@+-]{0,99}", re.ASCII)
 BIN_FILE: Final = re.compile(
     r"(?!.*(?:^|/)\.{1,2}(?:/|$))[A-Za-z0-9._@+][A-Za-z0-9._@+ -]*(?:/[A-Za-z0-9._@+ -]+)*", re.ASCII
 )
@@ -64,10 +76,6 @@ ALIAS: Final = re.compile(r"[a-z][a-z0-9-]{0,30}", re.ASCII)
 _USER: Final = re.compile(r"[a-z_][a-z0-9_-]{0,30}", re.ASCII)
 _BASE_NAME: Final = re.compile(r"[a-z0-9][a-z0-9._:/-]{0,299}", re.ASCII)
 _TAG: Final = re.compile(r"(?:[A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?", re.ASCII)
-_PARENT: Final = re.compile(r"[\x21-\x7e]{1,400}")
-_ADDITION: Final = re.compile(ADDITION_NAME, re.ASCII)
-_VARIABLE: Final = re.compile(VARIABLE_NAME, re.ASCII)
-_LINE: Final = re.compile(r"[^\x00-\x1f\x7f]*")
 _HEX: Final = re.compile(r"[0-9a-f]{64}")
 _PLAIN_VERSION: Final = re.compile(r"v?[0-9][0-9A-Za-z.+-]{0,63}", re.ASCII)
 
@@ -85,9 +93,11 @@ def _lock(top: Place) -> Lock:
     schema = top.value.get("schema") if isinstance(top.value, dict) else None
     if schema != SCHEMA or isinstance(schema, bool):
         top.fail(f"schema {SCHEMA}")
-    found = top.fields(*names, "schema", "tools", "user", optional=("mcp", "skills", "toolchain"))
-    mcp = found["mcp"].map(MAX_ADDITIONS) if "mcp" in found else {}
-    skills = found["skills"].map(MAX_ADDITIONS) if "skills" in found else {}
+    additions = ("mcp", "skills", "pypi_tools", "archives")
+    found = top.fields(*names, "schema", "tools", "user", optional=(*additions, "toolchain"))
+    mcp, skills, pypi_tools, archives = (
+        found[name].map(MAX_ADDITIONS) if name in found else {} for name in additions
+    )
     tools = found["tools"].fields("resolver", "build_container")
     user = found["user"].fields("name", "uid", "gid")
     return Lock(
@@ -99,7 +109,7 @@ def _lock(top: Place) -> Lock:
             user["uid"].integer(1, 60000),
             user["gid"].integer(1, 60000),
         ),
-        platforms=tuple(_platform(item, item.value) for item in found["platforms"].list(16)),
+        platforms=tuple(read_platform(item, item.value) for item in found["platforms"].list(16)),
         base=_base(found["base"]),
         node_version=_version(found["node"].fields("version")["version"]),
         install_scripts=tuple(
@@ -107,9 +117,12 @@ def _lock(top: Place) -> Lock:
         ),
         agents=tuple(_agent(name, place) for name, place in found["agents"].map(16).items()),
         artifacts=tuple(_artifact(item) for item in found["artifacts"].list(MAX_ARTIFACTS)),
-        mcp=tuple(_server(name, place) for name, place in mcp.items()),
+        mcp=tuple(_server(name, place) for name, place in mcp.items() if not is_pypi(place)),
         skills=tuple(_skill(name, place) for name, place in skills.items()),
         toolchain=read_toolchain(found["toolchain"]) if "toolchain" in found else None,
+        pypi_mcp=tuple(read_pypi_server(name, place) for name, place in mcp.items() if is_pypi(place)),
+        pypi_tools=tuple(read_tool(name, place) for name, place in pypi_tools.items()),
+        archives=tuple(read_archive(name, place) for name, place in archives.items()),
     )
 
 
@@ -141,7 +154,7 @@ def _base(place: Place) -> BaseLock:
 def _base_image(platform: str, place: Place) -> BaseImage:
     found = place.fields("manifest", "config", "layers", "diff_ids")
     return BaseImage(
-        platform=_platform(place, platform),
+        platform=read_platform(place, platform),
         manifest=found["manifest"].digest(),
         config=found["config"].digest(),
         layers=tuple(_layer(item) for item in found["layers"].list(MAX_LAYERS)),
@@ -171,20 +184,13 @@ def _agent(name: str, place: Place) -> AgentLock:
 
 def _server(name: str, place: Place) -> McpLock:
     found = place.fields("package", "version", "trees", "args", "env")
-    args = tuple(item.text(_LINE, "one line") for item in found["args"].list(MAX_ARGUMENTS))
-    try:
-        check_arguments(args)
-    except ValueError:
-        found["args"].fail("arguments without a credential")
     return McpLock(
-        name=_addition_name(name, place),
+        name=read_addition_name(name, place),
         package=found["package"].text(NPM_NAME, "an npm package name"),
         version=_version(found["version"]),
         trees=tuple(_tree(platform, item) for platform, item in found["trees"].map(16).items()),
-        args=args,
-        env=tuple(
-            item.text(_VARIABLE, "the name of a variable") for item in found["env"].list(MAX_ARGUMENTS)
-        ),
+        args=read_arguments(found["args"]),
+        env=read_variables(found["env"]),
     )
 
 
@@ -197,24 +203,18 @@ def _skill(name: str, place: Place) -> SkillLock:
         content = Digest("sha256:" + parts["sha256"].text(_HEX, "64 hexadecimal digits"))
         size = parts["size"].integer(0, MAX_FILE_BYTES)
         files.append(SkillFile(path, parts["executable"].boolean(), size, content))
-    return SkillLock(_addition_name(name, place), tuple(files))
-
-
-def _addition_name(name: str, place: Place) -> str:
-    if len(name) > MAX_ADDITION_NAME or not _ADDITION.fullmatch(name):
-        place.fail("a name of lower case letters, digits and hyphens")
-    return name
+    return SkillLock(read_addition_name(name, place), tuple(files))
 
 
 def _tree(platform: str, place: Place) -> Tree:
     found = place.fields("packages", "bundled")
     entries = []
     for path, item in found["packages"].map(MAX_ARTIFACTS).items():
-        entries.append(TreeEntry(_tree_path(path, item), item.text(_PARENT, "the id of an artifact")))
+        entries.append(TreeEntry(_tree_path(path, item), item.text(PARENT, "the id of an artifact")))
     bundled = []
     for path, item in found["bundled"].map(MAX_ARTIFACTS).items():
         bundled.append(Bundled(_tree_path(path, item), _version(item)))
-    return Tree(_platform(place, platform), tuple(entries), tuple(bundled))
+    return Tree(read_platform(place, platform), tuple(entries), tuple(bundled))
 
 
 def _tree_path(path: str, place: Place) -> str:
@@ -225,24 +225,25 @@ def _tree_path(path: str, place: Place) -> str:
 
 def _artifact(place: Place) -> Artifact:
     names = ("kind", "name", "version", "integrity", "size", "platforms", "parents")
-    found = place.fields(
-        *names, "registry", "authenticated", optional=("bins", "scripts", "signer", "signature")
-    )
-    scripts, run = _scripts(found["scripts"]) if "scripts" in found else ((), False)
-    bins = tuple(
-        (_command_name(name, item), item.text(BIN_FILE, "a file below the package"))
-        for name, item in (found["bins"].map(1000).items() if "bins" in found else ())
-    )
+    optional = ("bins", "scripts", "signer", "signature", "filename")
+    found = place.fields(*names, "registry", "authenticated", optional=optional)
     kind = found["kind"].choice(ArtifactKind)
+    name, version, filename = _identity(kind, found)
+    scripts, run = _scripts(found["scripts"]) if "scripts" in found else ((), False)
+    start, expected = COMMANDS.get(kind, (BIN_FILE, "a file below the package"))
+    bins = tuple(
+        (read_command_name(command, item), item.text(start, expected))
+        for command, item in (found["bins"].map(1000).items() if "bins" in found else ())
+    )
     return Artifact(
         kind=kind,
-        name=_artifact_name(kind, found["name"]),
-        version=_artifact_version(kind, found["version"]),
-        integrity=_integrity(found["integrity"]),
+        name=name,
+        version=version,
+        integrity=read_integrity(found["integrity"]),
         size=found["size"].integer(1, MAX_ARTIFACT_BYTES),
-        platforms=tuple(_platform(item, item.value) for item in found["platforms"].list(16)),
+        platforms=tuple(read_platform(item, item.value) for item in found["platforms"].list(16)),
         parents=tuple(
-            item.text(_PARENT, "the id of an artifact") for item in found["parents"].list(MAX_ARTIFACTS)
+            item.text(PARENT, "the id of an artifact") for item in found["parents"].list(MAX_ARTIFACTS)
         ),
         bins=bins,
         scripts=scripts,
@@ -251,21 +252,23 @@ def _artifact(place: Place) -> Artifact:
         authenticated=found["authenticated"].choice(Authentication),
         signer=found["signer"].text(SIGNER, "whose signature it is") if "signer" in found else "",
         signature=found["signature"].text(SIGNATURE, "a signature") if "signature" in found else "",
+        filename=filename,
     )
 
 
-def _artifact_name(kind: ArtifactKind, place: Place) -> str:
+def _identity(kind: ArtifactKind, found: dict[str, Place]) -> tuple[str, str, str]:
+    """Name, version and file name, in the form that this kind has them."""
+    if kind is ArtifactKind.WHEEL:
+        return read_wheel(found)
+    if "filename" in found:
+        found["filename"].fail("no file name: only a wheel has one")
     if kind is ArtifactKind.DEB:
-        return place.text(DEB_NAME, "a Debian package and its architecture, such as make:amd64")
-    return place.text(NPM_NAME, "an npm package name")
-
-
-def _artifact_version(kind: ArtifactKind, place: Place) -> str:
-    if kind is ArtifactKind.SKILL:
-        return place.text(re.compile(""), "no version: a Skill is what its hash says")
-    if kind is ArtifactKind.DEB:
-        return place.text(DEB_VERSION, "the version of a Debian package")
-    return _version(place)
+        name = found["name"].text(DEB_NAME, "a Debian package and its architecture, such as make:amd64")
+        return name, found["version"].text(DEB_VERSION, "the version of a Debian package"), ""
+    name = found["name"].text(NPM_NAME, "an npm package name")
+    if kind in (ArtifactKind.SKILL, ArtifactKind.ARCHIVE):
+        return name, _no_version(found["version"]), ""
+    return name, _version(found["version"]), ""
 
 
 def _scripts(place: Place) -> tuple[tuple[InstallScript, ...], bool]:
@@ -289,12 +292,6 @@ def _has_control(text: str) -> bool:
     return any(ord(char) < 32 or ord(char) == 127 for char in text)
 
 
-def _command_name(name: str, place: Place) -> str:
-    if not COMMAND_NAME.fullmatch(name):
-        place.fail("a plain command name")
-    return name
-
-
 def _version(place: Place) -> str:
     if isinstance(place.value, str):
         try:
@@ -304,15 +301,5 @@ def _version(place: Place) -> str:
     place.fail("an exact version")
 
 
-def _integrity(place: Place) -> Integrity:
-    try:
-        return Integrity.parse(place.value if isinstance(place.value, str) else "")
-    except UsageError:
-        place.fail("sha512: or sha256: and lowercase hexadecimal digits")
-
-
-def _platform(place: Place, text: JsonValue) -> Platform:
-    try:
-        return Platform.parse(text if isinstance(text, str) else "")
-    except UsageError:
-        place.fail("a platform such as linux/amd64")
+def _no_version(place: Place) -> str:
+    return place.text(re.compile(""), "no version: it is what its hash says")

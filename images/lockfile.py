@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Final
 from images.digests import Digest
 from images.errors import BuilderError, UsageError
 from images.lock import SCHEMA, Artifact, BaseImage, BaseLock, Installed, Lock, McpLock, SkillLock, Tree
+from images.lock_additions import PypiInstalled, PypiServerLock
+from images.lock_additions_reader import INDEX
 from images.lock_place import HINT
 from images.lock_reader import read_lock
 from images.strictjson import read_object
@@ -58,12 +60,18 @@ def _document(lock: Lock) -> dict[str, JsonValue]:
     recipe, tools, user = lock.recipe, lock.tools, lock.user
     # Where there are none there is no key: a lock without them is what it was before they existed.
     additions: dict[str, JsonValue] = {}
-    if lock.mcp:
-        additions["mcp"] = {server.name: _server(server) for server in lock.mcp}
+    if lock.servers:
+        additions["mcp"] = {server.name: _server(server) for server in lock.servers}
     if lock.skills:
         additions["skills"] = {skill.name: _skill(skill) for skill in lock.skills}
     if lock.toolchain is not None:
         additions["toolchain"] = {"debian": _debian(lock.toolchain)}
+    if lock.pypi_tools:
+        additions["pypi_tools"] = {
+            tool.name: {"version": tool.version, "wheels": _wheels(tool)} for tool in lock.pypi_tools
+        }
+    if lock.archives:
+        additions["archives"] = {archive.name: {} for archive in lock.archives}
     return {
         **additions,
         "schema": SCHEMA,
@@ -117,8 +125,24 @@ def _installed(one: Installed) -> dict[str, JsonValue]:
     }
 
 
-def _server(server: McpLock) -> dict[str, JsonValue]:
-    return {**_installed(server), "args": list(server.args), "env": list(server.env)}
+def _server(server: McpLock | PypiServerLock) -> dict[str, JsonValue]:
+    start: dict[str, JsonValue] = {"args": list(server.args), "env": list(server.env)}
+    if isinstance(server, McpLock):
+        return {**_installed(server), **start}
+    named = {"index": INDEX, "package": server.package, "version": server.version}
+    return {**named, "wheels": _wheels(server), **start}
+
+
+def _wheels(one: PypiInstalled) -> dict[str, JsonValue]:
+    return {
+        str(tree.platform): {
+            "python": tree.python,
+            "glibc": tree.glibc,
+            "root": tree.root,
+            "packages": list(tree.wheels),
+        }
+        for tree in one.trees
+    }
 
 
 def _skill(skill: SkillLock) -> dict[str, JsonValue]:
@@ -160,6 +184,8 @@ def _artifact(artifact: Artifact) -> dict[str, JsonValue]:
         "registry": artifact.registry,
         "authenticated": str(artifact.authenticated),
     }
+    if artifact.filename:
+        document["filename"] = artifact.filename
     if artifact.signer:
         document["signer"] = artifact.signer
     if artifact.signature:

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from images.errors import UsageError
 from images.lock import AgentLock, Artifact, InstallScript, Lock, McpLock, SkillLock
-from images.lock_reader import BIN_FILE, COMMAND_NAME, TREE_PATH
+from images.lock_place import COMMAND_NAME
+from images.lock_reader import BIN_FILE, TREE_PATH
 from images.oci import Platform
 
 

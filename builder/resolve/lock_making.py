@@ -15,6 +15,7 @@ from builder.resolve.newest import BASE, MCP, NODE
 from builder.resolve.npm_platform import accepts, names_another_platform, npm_platform
 from builder.resolve.npm_tree import HINT, Missing, NpmTree, prune, read_npm_lock
 from builder.skills import ReadSkill
+from images.additions import Index
 from images.config import ImageConfig
 from images.errors import PinError, UsageError
 from images.lock import (
@@ -105,6 +106,7 @@ def make_lock(config: ImageConfig, request: LockRequest, resolver: Resolver) -> 
     """
     if config.debian:
         raise UsageError("not resolved in this version yet: remove it", where="toolchain.debian")
+    _refuse_what_is_not_resolved_yet(config)
     base = _base(config, request, resolver)
     pinned = _Pinned()
     new = tuple(
@@ -140,6 +142,16 @@ def make_lock(config: ImageConfig, request: LockRequest, resolver: Resolver) -> 
             skills=tuple(skill.lock for skill in request.skills),
         )
     )
+
+
+def _refuse_what_is_not_resolved_yet(config: ImageConfig) -> None:
+    pypi = [f"mcp.{pin.name}" for pin in config.mcp if pin.index is not Index.NPM]
+    pypi += [f"toolchain.pypi.{pin.name}" for pin in config.tools]
+    pypi += [f"archives.{pin.name}" for pin in config.archives]
+    if pypi:
+        raise UsageError(
+            f"{pypi[0]} is not in this version yet", where="builder.toml", hint=f"take {pypi[0]} out"
+        )
 
 
 def _agents(config: ImageConfig, pinned: _Pinned) -> tuple[AgentLock, ...]:

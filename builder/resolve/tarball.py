@@ -13,7 +13,8 @@ from isal import igzip
 
 from images.errors import PinError
 from images.lock import InstallScript, ScriptEvent
-from images.lock_reader import BIN_FILE, COMMAND_NAME, MAX_COMMAND, NPM_NAME
+from images.lock_place import COMMAND_NAME
+from images.lock_reader import BIN_FILE, MAX_COMMAND, NPM_NAME
 from images.strictjson import JsonValue, read_object
 
 MAX_MANIFEST_BYTES: Final = 4 * 1024 * 1024

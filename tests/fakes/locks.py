@@ -26,7 +26,9 @@ from images.lock import (
     Tree,
     TreeEntry,
 )
+from images.lock_additions import ArchiveLock, PypiServerLock, ToolLock, WheelTree
 from images.oci import MEDIA_LAYER_ZSTD, Descriptor, Platform
+from images.pypi import normal_name
 from images.skills import pack_skill
 from images.toolchain import DebianTree, DpkgAction, DpkgStep, ToolchainLock
 
@@ -274,4 +276,80 @@ def with_toolchain(lock: Lock, *debs: Artifact, in_base: tuple[str, ...] = ("git
         toolchain=ToolchainLock(
             asked=tuple(sorted({*asked, *in_base})), trees=(DebianTree(AMD64, in_base, steps),)
         ),
+    )
+
+
+def wheel(
+    filename: str,
+    *parents: str,
+    bins: tuple[tuple[str, str], ...] = (),
+    platforms: tuple[Platform, ...] = (AMD64,),
+) -> Artifact:
+    """One wheel, by its file name."""
+    name, version = filename.split("-")[:2]
+    return Artifact(
+        kind=ArtifactKind.WHEEL,
+        name=normal_name(name),
+        version=version,
+        integrity=Integrity("sha256", hashlib.sha256(filename.encode()).hexdigest()),
+        size=2000,
+        platforms=platforms,
+        parents=tuple(sorted(parents)),
+        bins=bins,
+        registry="pypi",
+        filename=filename,
+    )
+
+
+def make_added_lock() -> Lock:
+    """The full lock with an MCP server and a tool from PyPI, which share a wheel, and with an archive."""
+    lock = make_full_lock()
+    server = wheel(
+        "mcp_server_look-2026.10.24-py3-none-any.whl",
+        "mcp.look",
+        bins=(("mcp-server-look", "mcp_server_look:main"),),
+    )
+    tool = wheel(
+        "quick-0.9-cp311-cp311-manylinux_2_17_x86_64.manylinux2014_x86_64.whl",
+        "toolchain.pypi.quick",
+        bins=(
+            ("quick", "bin/quick"),
+            ("quick-show", "quick.show:Main.run"),
+            ("quick.sh", "python bin/quick.sh"),
+        ),
+    )
+    shared = wheel("Anyio-4.16.0-py3-none-any.whl", server.id, tool.id)
+    archive = Artifact(
+        kind=ArtifactKind.ARCHIVE,
+        name="kit",
+        version="",
+        integrity=Integrity("sha256", hashlib.sha256(b"kit").hexdigest()),
+        size=3000,
+        platforms=(AMD64,),
+        parents=("archives.kit",),
+        bins=(("kit", "kit-1.2/bin/kit"),),
+        registry="local",
+        authenticated=Authentication.LOCAL,
+    )
+
+    def tree(root: Artifact) -> tuple[WheelTree, ...]:
+        return (WheelTree(AMD64, "3.11", "2.36", root.id, tuple(sorted((root.id, shared.id)))),)
+
+    return replace(
+        lock,
+        artifacts=tuple(
+            sorted((*lock.artifacts, server, tool, shared, archive), key=lambda artifact: artifact.id)
+        ),
+        pypi_mcp=(
+            PypiServerLock(
+                "look",
+                "mcp-server-look",
+                "2026.10.24",
+                tree(server),
+                args=("--quiet", "it's"),
+                env=("LOOK_AT",),
+            ),
+        ),
+        pypi_tools=(ToolLock("quick", "quick", "0.9", tree(tool)),),
+        archives=(ArchiveLock("kit"),),
     )

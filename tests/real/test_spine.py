@@ -312,18 +312,6 @@ def test_only_exact_versions(spine: Spine, project: Path, version: str) -> None:
     refused(spine.builder("lock", cwd=project), ExitCode.USAGE, "agents.opencode", "line")
 
 
-@pytest.mark.parametrize(
-    ("section", "name"),
-    [
-        ('[mcp]\nfetch = { pypi = "mcp-server-fetch", version = "2026.10.24" }', "mcp.fetch"),
-    ],
-)
-def test_what_comes_later_is_refused_by_name(spine: Spine, project: Path, section: str, name: str) -> None:
-    path = project / "builder.toml"
-    path.write_text(path.read_text() + "\n" + section + "\n")
-    refused(spine.builder("lock", "--check", cwd=project), ExitCode.USAGE, name, "not in this version yet")
-
-
 def test_a_run_that_asks_for_a_network_is_refused_by_name(spine: Spine, project: Path) -> None:
     edit(project / "builder.toml", "allow = []", 'allow = ["api.example.test:443"]')
     refused(spine.builder("run", "--", "true", cwd=project), ExitCode.RUN_FAILED, "network-unsupported")

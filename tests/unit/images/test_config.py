@@ -32,6 +32,7 @@ from tests.fakes.locks import BASE_DIGEST, BUILDER_TOML
 SCHEMA = Path(__file__).resolve().parents[3] / "docs/reference/schemas/builder.schema.json"
 
 
+ARCHIVE = f'sha256 = "{"0" * 64}"'
 SERVER = 'npm = "x", version = "1.0.0"'
 
 
@@ -119,12 +120,38 @@ def test_exact_versions_pass(text: str) -> None:
         ("[run]", '[toolchain]\ndebian = ["-y"]\n[run]', 18, "toolchain.debian[0]"),
         ("[run]", '[toolchain]\ndebian = ["git", "git"]\n[run]', 17, "one is named twice"),
         ("[run]", '[toolchain]\nrpm = ["git"]\n[run]', 18, "toolchain.rpm"),
+        ("[run]", '[mcp]\na = { version = "1.0.0" }\n[run]', 18, "one of npm = and pypi ="),
         (
             "[run]",
-            '[mcp]\na = { pypi = "x", version = "1.0.0" }\n[run]',
+            '[mcp]\na = { npm = "x", pypi = "x", version = "1.0.0" }\n[run]',
             18,
-            "from pypi are not in this version",
+            "one of npm = and pypi =",
         ),
+        ("[run]", '[mcp]\na = { pypi = "Foo_x", version = "1.0" }\n[run]', 18, "such as foo-x"),
+        (
+            "[run]",
+            '[mcp]\na = { pypi = "x", version = ">=1.0" }\n[run]',
+            18,
+            "mcp.a.version: '>=1.0' is a range",
+        ),
+        (
+            "[run]",
+            '[mcp]\na = { pypi = "x", version = "1.0.*" }\n[run]',
+            18,
+            "mcp.a.version: '1.0.*' is a range",
+        ),
+        ("[run]", '[mcp]\na = { pypi = "x", version = "1.0-rc1" }\n[run]', 18, "expected 1.0rc1"),
+        ("[run]", '[toolchain]\npypi = { uv = "latest" }\n[run]', 18, "'latest' is a tag"),
+        ("[run]", '[toolchain]\npypi = { uv = "https://x.test/uv.whl" }\n[run]', 18, "is a URL"),
+        ("[run]", '[toolchain]\npypi = { u_v = "1.0" }\n[run]', 18, "such as u-v"),
+        ("[run]", '[toolchain]\npypi = ["uv"]\n[run]', 18, "toolchain.pypi"),
+        ("[run]", '[toolchain]\nconda = ["x"]\n[run]', 18, "toolchain.conda: unknown key"),
+        ("[run]", '[archives]\na = { sha256 = "00" }\n[run]', 18, "archives.a.sha256"),
+        ("[run]", f'[archives]\na = {{ {ARCHIVE}, url = "x" }}\n[run]', 18, "archives.a.url: unknown key"),
+        ("[run]", f'[archives]\na = {{ {ARCHIVE}, bins = {{ x = "../x" }} }}\n[run]', 18, "a file in the"),
+        ("[run]", f'[archives]\na = {{ {ARCHIVE}, bins = {{ x = "/x" }} }}\n[run]', 18, "a file in the"),
+        ("[run]", f'[archives]\na = {{ {ARCHIVE}, bins = {{ git = "x" }} }}\n[run]', 18, "of every image"),
+        ("[run]", f'[archives]\na = {{ {ARCHIVE}, bins = {{ "a/b" = "x" }} }}\n[run]', 18, "archives.a.bins"),
         (
             "[run]",
             '[mcp]\na = { npm = "x", version = "latest" }\n[run]',

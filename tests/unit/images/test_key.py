@@ -21,9 +21,9 @@ from images.key import NOT_IN_KEY, content_key, summarise
 from images.lock import Lock
 from images.lockfile import lock_bytes, lock_digest
 from images.oci import MEDIA_LAYER_TAR, Platform
-from tests.fakes.locks import AMD64, ARM64, BUILDER_TOML, make_full_lock, make_lock, with_toolchain
+from tests.fakes.locks import AMD64, ARM64, BUILDER_TOML, make_added_lock, make_lock, with_toolchain
 
-FULL = with_toolchain(make_full_lock())
+FULL = with_toolchain(make_added_lock())
 DOCUMENT: dict[str, Any] = json.loads(lock_bytes(FULL))
 Path = tuple[str | int, ...]
 
@@ -52,6 +52,8 @@ IGNORED = {
     "toolchain.debian.asked",
     "toolchain.debian.trees.linux/amd64.in_base",
     "artifacts.signature",
+    "mcp.look.wheels.linux/amd64.glibc",
+    "pypi_tools.quick.wheels.linux/amd64.glibc",
     "platforms",  # what else the lock serves
 }
 
@@ -64,14 +66,17 @@ def leaves(value: object, path: Path = ()) -> list[Path]:
     return [path]
 
 
-SKILL = next(n for n, artifact in enumerate(DOCUMENT["artifacts"]) if artifact["kind"] == "skill")
-# A Skill has no version and is no other kind, a Debian package is called like nothing else.
-DEBS = [n for n, artifact in enumerate(DOCUMENT["artifacts"]) if artifact["kind"] == "deb"]
-ONE_VALUE = {
-    ("schema",),
-    ("artifacts", SKILL, "kind"),
-    ("artifacts", SKILL, "version"),
-    *(("artifacts", n, "kind") for n in DEBS),
+# What these are says all of it: the reader takes no other kind, and no version where there is none.
+FIXED = {
+    "skill": ("kind", "version"),
+    "archive": ("kind", "version"),
+    "wheel": ("kind", "name", "version", "filename"),
+    "deb": ("kind",),
+}
+ONE_VALUE: set[Path] = {("schema",), ("mcp", "look", "index")} | {
+    ("artifacts", n, name)
+    for n, artifact in enumerate(DOCUMENT["artifacts"])
+    for name in FIXED.get(artifact["kind"], ())
 }
 LEAVES = [path for path in leaves(DOCUMENT) if path not in ONE_VALUE]
 
@@ -98,6 +103,8 @@ OTHER_VALUES: dict[str, Callable[[str], str]] = {
     "signer": lambda value: value[::-1],
     "version": lambda value: value + "-1",
     "mediaType": lambda _: MEDIA_LAYER_TAR,
+    "python": lambda _: "3.12",
+    "glibc": lambda _: "2.37",
 }
 
 
@@ -105,6 +112,8 @@ def other(value: object, path: Path) -> object:
     """Another value of the same kind."""
     if isinstance(value, bool):
         return not value
+    if path[-1] == "version" and {"look", "quick"} & set(path):
+        return f"{value}.1"  # of PyPI
     if isinstance(value, int):
         return value + 1
     if value is None or (str(value).startswith("sha256:") and path[-1] != "integrity"):
@@ -139,7 +148,9 @@ def test_every_leaf_of_the_lock(path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_the_ignored_fields_are_the_closed_list() -> None:
     def short(name: str) -> str:
-        return name.replace("linux/amd64.", "").removesuffix(".mediaType").removesuffix(".digest")
+        for part in ("linux/amd64.", "look.", "quick."):
+            name = name.replace(part, "")
+        return name.removesuffix(".mediaType").removesuffix(".digest")
 
     named = {short(name).removesuffix("layers.size") or name for name in IGNORED} - {"schema", "platforms"}
     named = {name if not name.endswith(".images.") else "base.images.layers" for name in named}
@@ -154,7 +165,7 @@ def test_the_ignored_fields_are_the_closed_list() -> None:
 
 
 def test_an_added_argument_variable_server_or_skill_flips_the_key() -> None:
-    lock = make_full_lock()
+    lock = make_added_lock()
     server, skill = lock.mcp[0], lock.skills[0]
     keys = {
         content_key(changed, AMD64)
@@ -193,6 +204,38 @@ def test_another_order_of_packages_or_of_steps_flips_the_key() -> None:
     }
     assert len(keys) == 4
     assert content_key(replace(FULL, toolchain=None), AMD64) not in keys
+
+
+def test_an_added_wheel_tool_or_archive_flips_the_key() -> None:
+    lock = make_added_lock()
+    server, tool, archive = lock.pypi_mcp[0], lock.pypi_tools[0], lock.archives[0]
+    tree = tool.trees[0]
+
+    def with_tree(**changes: Any) -> Lock:
+        return replace(lock, pypi_tools=(replace(tool, trees=(replace(tree, **changes),)),))
+
+    other = [
+        replace(one, filename=one.filename.replace("cp311", "cp310")) if one.id == tree.root else one
+        for one in lock.artifacts
+    ]
+    keys = {
+        content_key(changed, AMD64)
+        for changed in (
+            lock,
+            replace(lock, pypi_mcp=()),
+            replace(lock, pypi_mcp=(replace(server, name="other"),)),
+            replace(lock, pypi_mcp=(replace(server, args=server.args[::-1]),)),
+            replace(lock, pypi_tools=()),
+            replace(lock, pypi_tools=(replace(tool, name="other"),)),
+            replace(lock, archives=()),
+            replace(lock, archives=(archive, replace(archive, name="other"))),
+            replace(lock, artifacts=tuple(other)),
+            with_tree(wheels=tree.wheels[:1]),
+            with_tree(root=server.trees[0].root),
+            with_tree(python="3.12"),
+        )
+    }
+    assert len(keys) == 12
 
 
 def test_a_moved_package_flips_the_key() -> None:
