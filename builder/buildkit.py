@@ -9,9 +9,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from python_on_whales import DockerClient
-from python_on_whales.exceptions import DockerException
-
 from backend.runner import Command, Ending, Outcome, run
 from backend.tools import BuildContainer
 from builder.build_progress import BuildProgress, OnLine
@@ -104,6 +101,10 @@ def _need_client(container: BuildContainer) -> None:
 @contextmanager
 def _instance(staged: StagedBuild, container: BuildContainer) -> Iterator[None]:
     """A builder instance in the client's own home: a name for the endpoint; removing it ends nothing."""
+    # Heavy, and only a build that really runs needs it: a known image is answered without.
+    from python_on_whales import DockerClient  # noqa: PLC0415
+    from python_on_whales.exceptions import DockerException  # noqa: PLC0415
+
     environment = [f"{name}={value}" for name, value in sorted(_environment(staged, container).items())]
     # The library hands its own environment on and knows no time limit: both are set in front of the client.
     limits = ["timeout", "-k", "5", str(_CALL_SECONDS)]
@@ -120,12 +121,8 @@ def _instance(staged: StagedBuild, container: BuildContainer) -> Iterator[None]:
     try:
         yield
     finally:
-        _remove_instance(client)
-
-
-def _remove_instance(client: DockerClient) -> None:
-    with contextlib.suppress(DockerException):  # a record in a directory that is removed with the build
-        client.buildx.remove(_INSTANCE)
+        with contextlib.suppress(DockerException):  # a record in a directory that is removed with the build
+            client.buildx.remove(_INSTANCE)
 
 
 def _environment(staged: StagedBuild, container: BuildContainer) -> dict[str, str]:

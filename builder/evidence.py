@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import datetime
 from typing import Protocol
@@ -15,7 +15,7 @@ from images.oci import OciImage, Platform
 from provenance.bundles import open_bundle
 from provenance.expectations import Expectation
 from provenance.keys import PrivateKey
-from provenance.layout import stamp_layers
+from provenance.layout import Stamp, stamp_layers
 from provenance.ledger import LedgerEntry, open_ledger
 from provenance.policy import Policy
 from provenance.predicates import DETECTION_TYPE, PROVENANCE_TYPE, SCAN_TYPE
@@ -50,13 +50,14 @@ def find_proved(state: State, request: Known, summary: LockSummary, lock_raw: by
     """The image that the ledger has for this key, if it still verifies under the policy; else None.
 
     The ledger is an index: manifest, configuration, bundles and signatures are checked again; layers by the
-    size, inode and change time that they had when they were hashed.
+    size, inode and change time that they had when they were hashed, and hashed again where these differ.
     """
     with open_ledger(state.ledger) as ledger:
         entry = ledger.find(summary.key, request.platform)
         stamps = ledger.stamps()
     if entry is None or entry.lock != summary.digest:
         return None
+    begun = request.now()
     report = verify(
         VerifyRequest(
             layout=state.layout,
@@ -65,11 +66,31 @@ def find_proved(state: State, request: Known, summary: LockSummary, lock_raw: by
             # A build cannot supply what others must: it would only be made again each time.
             policy=replace(request.policy, min_rebuilds=0),
             expectation=Expectation(image_name=request.image_name, lock=lock_raw),
-            now=request.now(),
+            now=begun,
             known=stamps,
         )
     )
-    return entry.digest if report.ok else None
+    if report.verified is None:
+        return None
+    _renew_stamps(state, entry, report.verified.image, stamps, begun)
+    return entry.digest
+
+
+def _renew_stamps(
+    state: State, entry: LedgerEntry, image: OciImage, known: Mapping[Digest, Stamp], begun: datetime
+) -> None:
+    """Keep the stamps of layers that were just hashed: a link made elsewhere changes a file's stamp for good.
+
+    Only of files that did not change after the hashing ``begun``.
+    """
+    fresh = {
+        digest: stamp
+        for digest, stamp in stamp_layers(image).items()
+        if stamp != known.get(digest) and stamp.changed_ns < begun.timestamp() * 1e9
+    }
+    if fresh:
+        with open_ledger(state.ledger) as ledger:
+            ledger.record(entry, fresh)
 
 
 def attach_evidence(

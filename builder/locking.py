@@ -7,9 +7,7 @@ import stat
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from builder.providing import lock_recipe, open_resolver
 from builder.resolve.freshness import check_lock, require_fresh
-from builder.resolve.lock_making import LockRequest, fetch, make_lock
 from builder.settings import Settings
 from builder.skills import ReadSkill, read_skills, store_skills
 from builder.workshop import Workshop, recipe, tool_images
@@ -79,6 +77,10 @@ def resolve_lock(workshop: Workshop, project: Project, *, renew: frozenset[str] 
     A readable lock that is there keeps what its pins still say, so that nothing is resolved twice, except
     for the names in ``renew``.
     """
+    # Heavy, and not needed by whoever only reads a lock.
+    from builder.providing import lock_recipe, open_resolver  # noqa: PLC0415
+    from builder.resolve.lock_making import LockRequest, make_lock  # noqa: PLC0415
+
     skills = project.skills()
     store_skills(skills, workshop.store)
     request = LockRequest(
@@ -124,6 +126,9 @@ def fetch_missing(workshop: Workshop, lock: Lock) -> None:
             )
     if all(workshop.store.intact(artifact.integrity) for artifact in lock.artifacts):
         return
+    from builder.providing import open_resolver  # noqa: PLC0415
+    from builder.resolve.lock_making import fetch  # noqa: PLC0415
+
     with (
         workshop.reporter.step("fetch what the store lacks") as step,
         open_resolver(workshop, step) as resolver,

@@ -8,8 +8,8 @@ from backend.ownership import hold_lease
 from backend.probe import HostProbe
 from backend.probe_cache import probe
 from builder.base_check import read_base
-from builder.bootstrap import Role
 from builder.providing import provide
+from builder.roles import Role
 from builder.workshop import Workshop
 
 

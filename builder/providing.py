@@ -13,11 +13,11 @@ from backend.journal import Journal
 from backend.ownership import Owner, hold_lease
 from backend.runner import Outcome
 from backend.tools import buildkit_version
-from builder.bootstrap import Role
 from builder.leftovers import remove_leftovers
 from builder.report import Progress as StepProgress
 from builder.resolve.exchange import Progress, Resolver, Secrets, in_container
 from builder.resolve.pulling import BUILDER_TOML, Place, pull
+from builder.roles import Role
 from builder.settings import SETTINGS_NAME, GivenImage, read_ca_bundle, read_npmrc
 from builder.workshop import Workshop, given_image, load_tool, made_image, recipe, tool_digest
 from images.config import BaseReference

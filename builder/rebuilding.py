@@ -7,9 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 
+from builder.bench import build_lock, detect_agents, open_bench, scan_for_credentials
 from builder.layer_difference import describe_difference
 from builder.locking import fetch_missing
-from builder.pipeline import build_lock, detect_agents, open_bench, scan_for_credentials
 from builder.workshop import Workshop, recipe
 from images.digests import Digest
 from images.errors import UsageError, VerifyFailed

@@ -10,12 +10,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from builder.bootstrap import Role
 from builder.config_edit import set_pins
 from builder.locking import Project, resolve_lock
 from builder.providing import open_resolver, reference
 from builder.resolve.newest import BASE, MCP, NODE, PinStanding, Standing, newest_versions
 from builder.resolve.tags import Tagged, look_up
+from builder.roles import Role
 from builder.workshop import Workshop
 from images.config import BaseReference, ImageConfig, check_version, parse_config
 from images.digests import Digest

@@ -12,10 +12,9 @@ from typing import Final
 
 from backend.containers import LoadedImage
 from backend.engines.protocol import Engine
-from backend.engines.select import connect
-from builder.bootstrap import LOCK_NAME, Role, bootstrapped_image
 from builder.report import Reporter
 from builder.resources import resource
+from builder.roles import Role
 from builder.settings import GivenImage, Settings
 from builder.state import State
 from builder.store import ContentStore
@@ -51,6 +50,8 @@ class Workshop:
 
     def connect(self) -> Engine:
         """The engine: flag, else user setting, else the only one that answers. It is always printed."""
+        from backend.engines.select import connect  # noqa: PLC0415  (a known image needs no engine)
+
         name = self.engine_name or self.settings.engine
         engine = connect(name, self.state.client_home, self.environment)
         facts = engine.facts()
@@ -106,6 +107,8 @@ def given_image(settings: Settings, role: Role) -> GivenImage | None:
 
 def made_image(workshop: Workshop, role: Role) -> Digest | None:
     """The image that bootstrap makes for a role, if the layout names it; not re-hashed."""
+    from builder.bootstrap import LOCK_NAME, bootstrapped_image  # noqa: PLC0415  (heavy: what makes the images)
+
     return bootstrapped_image(workshop.state.layout, role, lock_copy=workshop.state.bootstrap / LOCK_NAME)
 
 

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from builder.bootstrap.children import Host
-from builder.bootstrap.lock import LOCK_NAME, Role, load_lock
+from builder.bootstrap.lock import LOCK_NAME, load_lock
 from builder.bootstrap.making import (
     STAGING_PREFIX,
     Bootstrapped,
@@ -20,6 +20,7 @@ from builder.bootstrap.making import (
 from builder.bootstrap.refresh import Refreshed, refresh
 from builder.bootstrap.rootfs import Mode, sweep
 from builder.resources import resource
+from builder.roles import Role
 from images.digests import Digest
 from images.errors import StateError
 from provenance.layout_writing import locked
@@ -30,7 +31,6 @@ __all__ = [
     "Host",
     "Mode",
     "Refreshed",
-    "Role",
     "bootstrap",
     "bootstrapped_image",
     "bootstrapped_images",

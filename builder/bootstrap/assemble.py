@@ -10,7 +10,8 @@ from pathlib import Path
 from builder.bootstrap.contents import Plan
 from builder.bootstrap.files import describe, digest_of
 from builder.bootstrap.layer import write_layer
-from builder.bootstrap.lock import REFRESH, BootstrapLock, ImagePins, Role
+from builder.bootstrap.lock import REFRESH, BootstrapLock, ImagePins
+from builder.roles import Role
 from images.digests import Digest, canonical_json
 from images.errors import PinError
 from images.oci import MEDIA_CONFIG, MEDIA_LAYER_ZSTD, MEDIA_MANIFEST, Descriptor, Platform

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Final
 
 from builder.bootstrap.children import Host, last_words
-from builder.bootstrap.lock import REFRESH, Deb, Role
+from builder.bootstrap.lock import REFRESH, Deb
+from builder.roles import Role
 from images.errors import NetworkFailed, NetworkReason, PinError
 
 # What mmdebstrap's minbase is made of, in apt's own words.

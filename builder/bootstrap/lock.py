@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from builder.roles import Role
 from images.digests import Digest
 from images.errors import PinError, StateError
 from images.oci import Platform
@@ -19,14 +19,6 @@ from images.strictjson import JsonValue, read_object
 LOCK_NAME: Final = "bootstrap.lock"
 REFRESH: Final = "builder bootstrap --refresh"
 _MAX_BYTES: Final = 4 << 20
-
-
-class Role(StrEnum):
-    """The three images."""
-
-    BASE = "base"
-    BUILD_CONTAINER = "build-container"
-    RESOLVER = "resolver"
 
 
 _Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9+.-]{0,99}$")]

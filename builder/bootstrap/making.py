@@ -14,10 +14,11 @@ from builder.bootstrap.assemble import Made, check_expected, make_image, publish
 from builder.bootstrap.children import Host
 from builder.bootstrap.debian import apt_for, fetch_debs
 from builder.bootstrap.golang import build_programs
-from builder.bootstrap.lock import BootstrapLock, Role
+from builder.bootstrap.lock import BootstrapLock
 from builder.bootstrap.rootfs import Mode, debian_tree, default_mode
 from builder.bootstrap.tree import read_tree
 from builder.bootstrap.wheels import fetch_wheel
+from builder.roles import Role
 from images.digests import Digest
 from images.errors import VerifyFailed
 from provenance.layout import list_images, open_image

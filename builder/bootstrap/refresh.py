@@ -12,9 +12,10 @@ from pathlib import Path
 from builder.bootstrap.assemble import publish
 from builder.bootstrap.children import Host, last_words
 from builder.bootstrap.debian import apt_for, merge
-from builder.bootstrap.lock import BootstrapLock, Deb, ImagePins, Role, Wheel, render_lock
+from builder.bootstrap.lock import BootstrapLock, Deb, ImagePins, Wheel, render_lock
 from builder.bootstrap.making import Job, made
 from builder.bootstrap.wheels import fetch_wheel, pip
+from builder.roles import Role
 from images.digests import Digest
 from images.errors import NetworkFailed, NetworkReason, PinError
 from provenance.layout_writing import init_layout

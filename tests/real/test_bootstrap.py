@@ -15,10 +15,11 @@ from backend.containers import ContainerPlan, ExecPlan, Network, Purpose
 from backend.engines.protocol import Engine
 from backend.tools import BuildContainer, build_container
 from builder.bootstrap import Bootstrapped, Host, lock_in_use
-from builder.bootstrap.lock import BootstrapLock, Role, load_lock
+from builder.bootstrap.lock import BootstrapLock, load_lock
 from builder.bootstrap.making import Job, made
 from builder.bootstrap.rootfs import Mode
 from builder.resources import resource
+from builder.roles import Role
 from builder.state import State
 from provenance.layout import open_image, open_layer
 

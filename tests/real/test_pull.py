@@ -11,7 +11,7 @@ import pytest
 from backend.containers import LoadedImage
 from backend.engines.protocol import Engine
 from builder.bootstrap import Bootstrapped
-from builder.resolve import Progress, Resolver, Secrets, in_container
+from builder.resolve.exchange import Progress, Resolver, Secrets, in_container
 from builder.resolve.pulling import pull
 from builder.state import State
 from builder.store import ContentStore

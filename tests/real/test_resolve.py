@@ -12,7 +12,8 @@ from backend.containers import LoadedImage
 from backend.engines.protocol import Engine
 from builder.bootstrap import Bootstrapped
 from builder.init import find_ca_bundle
-from builder.resolve import LockRequest, Progress, Resolver, Secrets, in_container, make_lock
+from builder.resolve.exchange import Progress, Resolver, Secrets, in_container
+from builder.resolve.lock_making import LockRequest, make_lock
 from builder.state import State
 from builder.store import ContentStore
 from builder.workshop import recipe

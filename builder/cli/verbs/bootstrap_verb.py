@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from builder.bootstrap import LOCK_NAME, Host, Role, bootstrap, relock
+from builder.bootstrap import LOCK_NAME, Host, bootstrap, relock
 from builder.cli.invocation import Invocation, Result
 from builder.cli.session import open_workshop
 from builder.providing import missing_roles, provide, reference, take_from
+from builder.roles import Role
 from builder.workshop import Workshop, given_image, tool_digest
 from images.errors import UsageError
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 from backend.probe import HostProbe
-from builder.bootstrap import Role
 from builder.cli.invocation import Invocation, Result
 from builder.cli.session import open_workshop, passphrase_of
 from builder.init import ROLES, InitRequest, init
 from builder.probing import probe_engine
 from builder.providing import reference
+from builder.roles import Role
 from builder.workshop import Workshop
 from images.config import BaseReference, parse_base
 from images.credentials import Secret

@@ -12,9 +12,10 @@ import pytest
 from backend.runner import Command, Ending, Outcome
 from builder.bootstrap.debian import Apt, apt_for, fetch_debs, merge
 from builder.bootstrap.golang import build_programs
-from builder.bootstrap.lock import Deb, GoPins, Program, Role, Wheel
+from builder.bootstrap.lock import Deb, GoPins, Program, Wheel
 from builder.bootstrap.rootfs import Mode, debian_tree
 from builder.bootstrap.wheels import fetch_wheel, node_files, uv_files
+from builder.roles import Role
 from images.digests import Digest
 from images.errors import BuildFailed, ExitCode, HostError, NetworkFailed, NetworkReason, PinError
 from tests.unit.builder.bootstrap_host import NOT_INSTALLED, Clients, ended, on_amd64, tree_tar

@@ -10,8 +10,9 @@ import pytest
 
 from builder.bootstrap import lock_in_use
 from builder.bootstrap.golang import check_modules
-from builder.bootstrap.lock import LOCK_NAME, BootstrapLock, Role, load_lock, parse_lock, render_lock
+from builder.bootstrap.lock import LOCK_NAME, BootstrapLock, load_lock, parse_lock, render_lock
 from builder.resources import resource
+from builder.roles import Role
 from images.digests import Digest
 from images.errors import PinError, StateError
 

@@ -15,12 +15,13 @@ import pytest
 
 from backend.runner import Command, Outcome
 from builder.bootstrap import bootstrap, bootstrapped_images
-from builder.bootstrap.lock import LOCK_NAME, BootstrapLock, Role, load_lock, parse_lock
+from builder.bootstrap.lock import LOCK_NAME, BootstrapLock, load_lock, parse_lock
 from builder.bootstrap.making import Job, find_image, find_images, make_missing
 from builder.bootstrap.refresh import refresh
 from builder.bootstrap.rootfs import Mode, debian_tree
 from builder.cli import main_inner
 from builder.resources import resource
+from builder.roles import Role
 from images.digests import Digest
 from images.errors import BuildFailed, NetworkFailed, PinError, StateError
 from images.oci import OciImage

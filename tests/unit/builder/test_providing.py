@@ -14,7 +14,6 @@ import pytest
 from backend.containers import ContainerPlan, Purpose
 from backend.ownership import Owner, hold_lease
 from backend.runner import Outcome
-from builder.bootstrap import Role
 from builder.locking import Project, read_fresh_lock, stale_reasons
 from builder.providing import (
     find,
@@ -27,6 +26,7 @@ from builder.providing import (
     take_from,
 )
 from builder.report import Reporter
+from builder.roles import Role
 from builder.settings import GivenImage, Settings
 from builder.state import open_state
 from builder.workshop import Workshop, load_tool, recipe, tool_digest
@@ -62,8 +62,8 @@ class Bench:
         self.plans: list[ContainerPlan] = []
         self.made: dict[Role, Digest] = {}
         self.settings = Settings()
-        monkeypatch.setattr("builder.workshop.connect", lambda *_: self.engine)
-        monkeypatch.setattr("builder.workshop.bootstrapped_image", lambda _, role, **__: self.made.get(role))
+        monkeypatch.setattr("backend.engines.select.connect", lambda *_: self.engine)
+        monkeypatch.setattr("builder.bootstrap.bootstrapped_image", lambda _, role, **__: self.made.get(role))
 
     @property
     def workshop(self) -> Workshop:

@@ -11,16 +11,9 @@ from typing import ClassVar
 import pytest
 
 from backend.runner import Ending, Outcome
-from builder.resolve import (
-    LockRequest,
-    Progress,
-    Resolver,
-    Secrets,
-    check_lock,
-    fetch,
-    make_lock,
-    require_fresh,
-)
+from builder.resolve.exchange import Progress, Resolver, Secrets
+from builder.resolve.freshness import check_lock, require_fresh
+from builder.resolve.lock_making import LockRequest, fetch, make_lock
 from builder.skills import ReadSkill, read_skills, store_skills
 from builder.store import ContentStore
 from images.config import ImageConfig, parse_config

@@ -16,7 +16,8 @@ import pytest
 from backend.runner import Ending, Outcome
 from builder.config_edit import set_pins
 from builder.locking import Project, open_project
-from builder.resolve import LockRequest, Resolver, Secrets, make_lock
+from builder.resolve.exchange import Resolver, Secrets
+from builder.resolve.lock_making import LockRequest, make_lock
 from builder.resolve.newest import PinStanding, Standing, newest_versions, precedence
 from builder.resolve.tags import look_up
 from builder.store import ContentStore
