@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import json
 import uuid
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final
 
 from backend.probe import HostProbe, ProbeState
 from builder.init_texts import BUILDER_TOML, POLICY_TOML, SETTINGS_TOML, TRUST_TOML
-from builder.settings import SETTINGS_NAME
+from builder.settings import SETTINGS_NAME, parse_settings
 from builder.state import State
 from images.config import BaseReference, parse_config
 from images.credentials import Secret
@@ -27,6 +28,7 @@ KEYS: Final = "keys"
 # Who builds, verifies and launches here. A rebuilder is somebody else, usually elsewhere: only on demand.
 ROLES: Final = (Role.BUILDER, Role.VERIFIER, Role.LAUNCHER)
 VALID_FOR: Final = timedelta(days=365)
+PROXIES: Final = ("http", "https")
 # Where distributions keep the CA bundle that their package clients trust.
 CA_BUNDLES: Final = (
     Path("/etc/ssl/certs/ca-certificates.crt"),
@@ -40,6 +42,7 @@ class InitRequest:
     """What init is told. ``now``: UTC. ``probe``: what the host can do; None if no engine answered.
 
     ``directory`` takes builder.toml, ``config_dir`` everything else. ``npmrc``: the user's own, if any.
+    ``environment``: asked for proxies.
     """
 
     directory: Path
@@ -50,6 +53,7 @@ class InitRequest:
     protection: Secret | Protection
     now: datetime
     npmrc: Path | None = None
+    environment: Mapping[str, str] = field(default_factory=dict, repr=False)
     roles: tuple[Role, ...] = ROLES
     image_name: str = "team/agents"
 
@@ -210,7 +214,26 @@ def _settings_text(request: InitRequest) -> str:
         engine=f"engine = {_quoted(engine)}" if engine else '# engine = "docker"',
         ca_bundle=f"ca_bundle = {_quoted(str(bundle))}" if bundle else '# ca_bundle = "/path/to/ca.pem"',
         npmrc=f"npmrc = {_quoted(str(request.npmrc))}" if request.npmrc else '# npmrc = "/home/me/.npmrc"',
+        proxy=_proxy_line(request.environment),
     )
+
+
+def _proxy_line(environment: Mapping[str, str]) -> str:
+    """The proxies of this host's clients, where they hold no login; nobody asks the environment later."""
+    given = {
+        key: environment.get(f"{key}_proxy") or environment.get(f"{key.upper()}_PROXY") for key in PROXIES
+    }
+    if not any(given.values()):
+        return '# proxy = { https = "http://HOST:PORT", http = "http://HOST:PORT", no_proxy = [".DOMAIN"] }'
+    names = environment.get("no_proxy") or environment.get("NO_PROXY") or ""
+    bypass = [name.strip() for name in names.split(",") if name.strip()]
+    pairs = [f"{key} = {_quoted(value)}" for key, value in given.items() if value]
+    line = f"proxy = {{ {', '.join([*pairs, f'no_proxy = {json.dumps(bypass)}'])} }}"
+    try:
+        parse_settings(f"schema = 1\n{line}", where=SETTINGS_NAME)
+    except UsageError:  # with a login above all: it belongs into a file that nobody else can read
+        return '# proxy_file = "/FILE"  # the environment has a proxy; https = "…" in that file, chmod 600'
+    return line
 
 
 def _builder_text(request: InitRequest) -> str:

@@ -78,7 +78,11 @@ schema = 1
 # Given to the resolver container as secrets, never to a build or a run:
 {ca_bundle}
 {npmrc}
+# Behind a company's proxy, with private registries: docs/how-to/company-network.md
+{proxy}
 
-[registries]
-npm = "client"  # wherever npm's own configuration points
+[registries]  # aliases that stand in a lock; "client": wherever the client's own configuration points
+npm = "client"
+pypi = "client"
+debian = "client"
 """

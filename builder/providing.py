@@ -13,12 +13,13 @@ from backend.journal import Journal
 from backend.ownership import Owner, hold_lease
 from backend.runner import Outcome
 from backend.tools import buildkit_version
+from builder.access import read_secrets
 from builder.leftovers import remove_leftovers
 from builder.report import Progress as StepProgress
-from builder.resolve.exchange import Progress, Resolver, Secrets, in_container
+from builder.resolve.exchange import Progress, Resolver, in_container
 from builder.resolve.pulling import BUILDER_TOML, Place, pull
 from builder.roles import Role
-from builder.settings import SETTINGS_NAME, GivenImage, read_ca_bundle, read_npmrc
+from builder.settings import SETTINGS_NAME, GivenImage
 from builder.workshop import Workshop, given_image, load_tool, made_image, recipe, tool_digest
 from images.config import BaseReference
 from images.digests import Digest
@@ -128,7 +129,7 @@ def open_resolver(workshop: Workshop, step: StepProgress, *, starter: bool = Fal
 
     ``starter``: the one that bootstrap made, whatever settings.toml says, to pull another with.
     """
-    secrets = Secrets(read_ca_bundle(workshop.settings), read_npmrc(workshop.settings))
+    secrets = read_secrets(workshop.settings, workshop.given)
 
     def run(job: bytes, result: Path, on_stderr: Callable[[bytes], None]) -> Outcome:
         tool = _starter(workshop) if starter else provide(workshop, Role.RESOLVER)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 import stat
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Final, Literal
 
@@ -17,13 +18,23 @@ from images.errors import UsageError
 from images.tomlfile import read_toml
 
 SETTINGS_NAME: Final = "settings.toml"
+CLIENT: Final = "client"
 MAX_SETTINGS_BYTES: Final = 64 * 1024
 MAX_SECRET_BYTES: Final = 4 * 1024 * 1024
+_MAX_ADDRESS: Final = 2000
+_MAX_HOST: Final = 255
+_MAX_BYPASS: Final = 200
 _EXPECTED: Final = "expected sha256: and 64 hexadecimal digits, or HOST/NAME@sha256:…"
+# The letters of an address: no quote, blank, backslash or brace, so it stands in any client's file as it is.
+_ADDRESS: Final = re.compile(
+    r"(https?)://(?:([^@/]*)@)?([A-Za-z0-9.-]+|\[[0-9A-Fa-f:.]+\])(:[0-9]{1,5})?(/[!-~]*)?"
+)
+_LETTERS: Final = re.compile(r"[A-Za-z0-9._~%!$&'()*+,;=:@/\[\]-]*")
+_BYPASS: Final = re.compile(r"\*|(?:\*?\.)?[A-Za-z0-9_-][A-Za-z0-9._-]*(?::[0-9]{1,5})?|\[[0-9A-Fa-f:]+\]")
 # Known by name, refused until they are enforced: a setting that does nothing would be trusted.
 LATER: Final = {
     "min_release_age": "not enforced in this version yet: remove it",
-    "upstream_proxy": "not in this version yet: remove it, and set the proxy in npmrc",
+    "upstream_proxy": "not in this version yet: remove it; the resolver's proxy is `proxy` or `proxy_file`",
 }
 
 
@@ -39,12 +50,22 @@ class GivenImage:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Proxy:
+    """HTTP proxies for plain and for TLS connections, and the hosts that are reached without them."""
+
+    http: str = field(default="", repr=False)
+    https: str = field(default="", repr=False)
+    no_proxy: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     """``None`` means: the default. Nothing here can loosen the policy.
 
     ``engine``: docker or podman. ``base``, ``build_container``, ``resolver``: images in place of what
-    bootstrap makes. ``ca_bundle``, ``npmrc``: files given to the resolver as secrets. ``registries``:
-    alias -> whose configuration decides where it is.
+    bootstrap makes. ``ca_bundle``, ``npmrc``, ``netrc``, ``apt_auth``, ``apt_sources``, ``registry_auth``,
+    ``proxy_file`` and those of ``npmrc_variables``: files given to the resolver as secrets. ``registries``:
+    alias -> the address behind it, or ``client``: the client's own configuration decides.
     """
 
     engine: str | None = None
@@ -53,7 +74,19 @@ class Settings:
     resolver: GivenImage | None = None
     ca_bundle: Path | None = None
     npmrc: Path | None = None
-    registries: tuple[tuple[str, str], ...] = (("npm", "client"),)
+    npmrc_variables: tuple[tuple[str, Path], ...] = ()
+    netrc: Path | None = None
+    apt_auth: Path | None = None
+    apt_sources: Path | None = None
+    registry_auth: Path | None = None
+    proxy: Proxy | None = None
+    proxy_file: Path | None = None
+    registries: tuple[tuple[str, str], ...] = (("npm", CLIENT), ("pypi", CLIENT), ("debian", CLIENT))
+
+    @property
+    def addresses(self) -> tuple[tuple[str, str], ...]:
+        """The aliases whose address is given here."""
+        return tuple((alias, address) for alias, address in self.registries if address != CLIENT)
 
 
 def _given(text: str) -> GivenImage:
@@ -82,15 +115,82 @@ def _absolute(text: str) -> str:
     return text
 
 
+def _address(text: str, *, login: bool) -> str:
+    """An address of letters that no client's file gives a meaning. What is wrong is never quoted."""
+    found = _ADDRESS.fullmatch(text) if len(text) <= _MAX_ADDRESS and _LETTERS.fullmatch(text) else None
+    if found is None:
+        raise ValueError("expected http:// or https://, a host, perhaps a port")
+    if found[2] is not None and not login:
+        raise ValueError("holds a login: put it into a file that only you can read, and name that file")
+    return text
+
+
+def _registry(text: str) -> str:
+    if text == CLIENT:
+        return text
+    if "?" in _address(text, login=False):
+        raise ValueError('expected "client" or https:// and a host, perhaps a port and a path')
+    return text
+
+
+def _signed_elsewhere(text: str) -> str:
+    """npm and PyPI say themselves what to expect, as anybody could over a plain connection."""
+    if text.startswith("http://"):
+        raise ValueError("expected https://")
+    return _registry(text)
+
+
+def _proxy_address(text: str) -> str:
+    found = _ADDRESS.fullmatch(_address(text, login=False))
+    if found is None or found[5] not in (None, "/"):
+        raise ValueError("expected http:// or https://, a host and a port")
+    return text
+
+
+def _proxy_with_login(text: str) -> str:
+    found = _ADDRESS.fullmatch(_address(text, login=True))
+    if found is None or found[5] not in (None, "/"):
+        raise ValueError("expected http:// or https://, perhaps user:password@, a host and a port")
+    return text
+
+
+def _bypass(text: str) -> str:
+    if not _BYPASS.fullmatch(text) or len(text) > _MAX_HOST:
+        raise ValueError("expected a host, .domain or *")
+    return text
+
+
 _ImageText = Annotated[str, AfterValidator(_image_text)]
 _PathText = Annotated[str, AfterValidator(_absolute)]
+_Bypass = Annotated[str, AfterValidator(_bypass)]
+_VariableName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,99}$")]
 
 
 class _Registries(BaseModel):
     """An alias stands in the lock for an address; ``client`` = wherever the client's configuration points."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
-    npm: Literal["client"] = "client"
+    npm: Annotated[str, AfterValidator(_signed_elsewhere)] = CLIENT
+    pypi: Annotated[str, AfterValidator(_signed_elsewhere)] = CLIENT
+    debian: Annotated[str, AfterValidator(_registry)] = CLIENT
+
+
+class _ProxyTable(BaseModel):
+    """Proxies without a login."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+    http: Annotated[str, AfterValidator(_proxy_address)] | None = None
+    https: Annotated[str, AfterValidator(_proxy_address)] | None = None
+    no_proxy: list[_Bypass] = Field(default=[], max_length=_MAX_BYPASS)
+
+
+class ProxyFile(BaseModel):
+    """The same in a file of its own, which only the operator can read: with a login or without."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+    http: Annotated[str, AfterValidator(_proxy_with_login)] | None = None
+    https: Annotated[str, AfterValidator(_proxy_with_login)] | None = None
+    no_proxy: list[_Bypass] = Field(default=[], max_length=_MAX_BYPASS)
 
 
 class SettingsToml(BaseModel):
@@ -104,21 +204,54 @@ class SettingsToml(BaseModel):
     resolver: _ImageText | None = None
     ca_bundle: _PathText | None = None
     npmrc: _PathText | None = None
+    npmrc_variables: dict[_VariableName, _PathText] = {}
+    netrc: _PathText | None = None
+    apt_auth: _PathText | None = None
+    apt_sources: _PathText | None = None
+    registry_auth: _PathText | None = None
+    proxy: _ProxyTable | None = None
+    proxy_file: _PathText | None = None
     registries: _Registries = _Registries()
 
 
 def parse_settings(text: str, *, where: str) -> Settings:
     """Settings from text; UsageError names line, key and what was expected."""
     model = read_toml(text, where, SettingsToml, later=LATER)
+    if model.proxy is not None and model.proxy_file is not None:
+        raise UsageError("proxy and proxy_file: name one of them", where=where, hint=f"correct {where}")
     return Settings(
         engine=model.engine,
         base=_given(model.base) if model.base is not None else None,
         build_container=_given(model.build_container) if model.build_container is not None else None,
         resolver=_given(model.resolver) if model.resolver is not None else None,
-        ca_bundle=Path(model.ca_bundle) if model.ca_bundle else None,
-        npmrc=Path(model.npmrc) if model.npmrc else None,
-        registries=(("npm", model.registries.npm),),
+        ca_bundle=_path(model.ca_bundle),
+        npmrc=_path(model.npmrc),
+        npmrc_variables=tuple((name, Path(path)) for name, path in model.npmrc_variables.items()),
+        netrc=_path(model.netrc),
+        apt_auth=_path(model.apt_auth),
+        apt_sources=_path(model.apt_sources),
+        registry_auth=_path(model.registry_auth),
+        proxy=_proxy(model.proxy) if model.proxy is not None else None,
+        proxy_file=_path(model.proxy_file),
+        registries=tuple(model.registries.model_dump().items()),
     )
+
+
+def parse_proxy_file(raw: bytes, *, where: str) -> Proxy:
+    """The file that ``proxy_file`` names: http, https, no_proxy. UsageError quotes nothing of it."""
+    try:
+        text = raw.decode()
+    except UnicodeDecodeError:
+        raise UsageError("not UTF-8", where=where, hint=f"correct {where}") from None
+    return _proxy(read_toml(text, where, ProxyFile))
+
+
+def _proxy(table: _ProxyTable | ProxyFile) -> Proxy:
+    return Proxy(http=table.http or "", https=table.https or "", no_proxy=tuple(table.no_proxy))
+
+
+def _path(text: str | None) -> Path | None:
+    return Path(text) if text else None
 
 
 def load_settings(path: Path) -> Settings:
@@ -140,7 +273,12 @@ def read_ca_bundle(settings: Settings) -> bytes:
 
 def read_npmrc(settings: Settings) -> Secret:
     """The npm configuration given as a secret; empty when none is set. It must be readable by us alone."""
-    return Secret(_secret(settings.npmrc, "npmrc", private=True))
+    return Secret(read_private(settings.npmrc, "npmrc"))
+
+
+def read_private(path: Path | None, name: str) -> bytes:
+    """A file with a secret, which must be readable by us alone; empty when ``path`` is None."""
+    return _secret(path, name, private=True)
 
 
 def _secret(path: Path | None, name: str, *, private: bool) -> bytes:

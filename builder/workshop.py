@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from typing import Final
@@ -32,7 +32,8 @@ _BUILDKIT: Final = re.compile(r"^\s*github\.com/moby/buildkit (v[0-9.]+)", re.MU
 class Workshop:
     """``environment``: what engine clients may know of ours. ``engine_name``: as the command line asks.
 
-    ``platform``: this machine's, which tool images must be for. ``now``: the wall clock.
+    ``platform``: this machine's, which tool images must be for. ``now``: the wall clock. ``given``: the
+    environment that we were started with, for variables that the operator's npmrc names; no child gets it.
     """
 
     state: State
@@ -42,6 +43,7 @@ class Workshop:
     reporter: Reporter
     platform: Platform
     now: Callable[[], datetime]
+    given: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     @property
     def store(self) -> ContentStore:

@@ -40,6 +40,7 @@ def open_workshop(invocation: Invocation) -> Workshop:
         reporter=invocation.reporter,
         platform=host_platform(),
         now=invocation.now,
+        given=invocation.environment,
     )
 
 

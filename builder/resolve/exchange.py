@@ -23,7 +23,7 @@ from images.errors import HostError, NetworkFailed, NetworkReason
 from images.strictjson import JsonValue, read_object
 
 RESULT_NAME: Final = "result.json"
-SCRIPTS: Final = ("resolve.mjs", "pull.mjs", "tar.mjs", "web.mjs")
+SCRIPTS: Final = ("resolve.mjs", "pull.mjs", "tar.mjs", "web.mjs", "clients.mjs")
 STEPS: Final = frozenset({"resolve", "view", "newest", "fetch", "pull"})
 MAX_RESULT: Final = 1024 * 1024
 DEADLINE: Final = 1800.0  # seconds
@@ -33,12 +33,38 @@ _NAMES_ERROR: Final = re.compile(rb"(?i)\b[a-z]*(error|exception)\b|cannot|no sp
 _SAID: Final = 300  # characters of a complaint that are shown
 
 
+def _nothing() -> Secret:
+    return Secret(b"")
+
+
 @dataclass(frozen=True, slots=True)
 class Secrets:
-    """What the resolver needs to reach registries; it goes into its memory file system and nowhere else."""
+    """What the resolver needs to reach registries; it goes into its memory file system and nowhere else.
+
+    ``npm_variables``: values of what npmrc mentions. ``proxy``: JSON. ``logins``: registry -> user:password.
+    ``registries``: alias -> address, where the operator gives one.
+    """
 
     ca_bundle: bytes = field(default=b"", repr=False)
-    npmrc: Secret = field(default_factory=lambda: Secret(b""))
+    npmrc: Secret = field(default_factory=_nothing)
+    npm_variables: tuple[tuple[str, Secret], ...] = ()
+    netrc: Secret = field(default_factory=_nothing)
+    apt_auth: Secret = field(default_factory=_nothing)
+    apt_sources: Secret = field(default_factory=_nothing)
+    proxy: Secret = field(default_factory=_nothing)
+    logins: tuple[tuple[str, Secret], ...] = ()
+    registries: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+
+    def login(self, registry: str) -> Secret:
+        """The login for HOST or HOST:PORT; a netrc knows no ports."""
+        found = dict(self.logins)
+        host = registry.lower()
+        return found.get(host) or found.get(re.sub(r":\d+$", "", host)) or Secret(b"")
+
+    def all(self) -> tuple[Secret, ...]:
+        """Everything that must not show."""
+        values = [secret for _, secret in (*self.npm_variables, *self.logins)]
+        return (self.npmrc, self.netrc, self.apt_auth, self.apt_sources, self.proxy, *values)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,17 +155,24 @@ def exchange(
 
 def job_tar(request: Mapping[str, JsonValue], secrets: Secrets) -> bytes:
     """The job as the container takes it on standard input."""
-    document = {
-        "schema": 1,
-        "ca_bundle": bool(secrets.ca_bundle),
-        "npmrc": bool(secrets.npmrc),
-        **request,
+    document = {"schema": 1, "registries": dict(secrets.registries), **request}
+    pull = request.get("pull")
+    login = secrets.login(str(pull["registry"])) if isinstance(pull, dict) else Secret(b"")
+    variables = {name: value.reveal().decode() for name, value in secrets.npm_variables}
+    given = {
+        "ca.pem": secrets.ca_bundle,
+        "npmrc": secrets.npmrc.reveal(),
+        "npm-variables.json": json.dumps(variables).encode() if variables else b"",
+        "netrc": secrets.netrc.reveal(),
+        "apt-auth.conf": secrets.apt_auth.reveal(),
+        "apt-sources.list": secrets.apt_sources.reveal(),
+        "proxy.json": secrets.proxy.reveal(),
+        "login": login.reveal(),
     }
     files = {
         "job.json": json.dumps(document).encode(),
         **{name: resource(name).read_bytes() for name in SCRIPTS},
-        "ca.pem": secrets.ca_bundle,
-        "npmrc": secrets.npmrc.reveal(),
+        **{name: content for name, content in given.items() if content},
     }
     out = io.BytesIO()
     with tarfile.open(fileobj=out, mode="w", format=tarfile.USTAR_FORMAT) as archive:
@@ -235,7 +268,7 @@ class _Lines:
         lines = [*self._other, *([bytes(self._rest)] if self._rest.strip() else [])]
         named = [line for line in lines if _NAMES_ERROR.search(line)]
         line = (named or lines or [b""])[-1]
-        text = hide(line, (secrets.npmrc,)).decode("utf-8", "replace").strip()
+        text = hide(line, secrets.all()).decode("utf-8", "replace").strip()
         return "".join(char if char.isprintable() else "?" for char in text)[:_SAID]
 
 

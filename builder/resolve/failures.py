@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from typing import Final
 
 from images.errors import BuilderError, HostError, NetworkFailed, NetworkReason, PinError, StateError
@@ -45,24 +46,57 @@ _REASONS: Final = {
     ),
 }
 _SAID: Final = {
-    NetworkReason.AUTH: "the registry refuses these credentials",
-    NetworkReason.RATE_LIMITED: "the registry asks us to slow down",
-    NetworkReason.TRUNCATED: "the connection broke off",
-    NetworkReason.UNREACHABLE: "the registry cannot be reached",
-    NetworkReason.SERVER: "the registry failed",
+    NetworkReason.AUTH: "refuses these credentials",
+    NetworkReason.RATE_LIMITED: "asks us to slow down",
+    NetworkReason.TRUNCATED: "broke the connection off",
+    NetworkReason.UNREACHABLE: "cannot be reached",
+    NetworkReason.SERVER: "failed",
 }
-_HINTS: Final = {
-    NetworkReason.AUTH: "correct the npmrc that settings.toml names, then: builder lock",
-    NetworkReason.RATE_LIMITED: "wait a while, then: builder lock",
+_LOGINS: Final = {
+    "npm": "the npmrc that settings.toml names",
+    "pypi": "the netrc that settings.toml names",
+    "debian": "the apt_auth that settings.toml names",
+    "": "registry_auth or netrc in settings.toml",
 }
 _CERTIFICATE: Final = re.compile(r"CERT|SELF_SIGNED|UNABLE_TO_(GET|VERIFY)|ERR_TLS|ERR_SSL")
 
 
-def failure(code: str, item: str, spec: str = "") -> BuilderError:
-    """The error for npm's ``code``; ``item`` is what we asked for, ``spec`` what npm says it is about."""
+AT: Final = ("item", "spec", "step", "hop")  # what result.json says of an error, in the order of At
+
+
+@dataclass(frozen=True, slots=True)
+class At:
+    """Where a client failed. ``item``: what we asked for; ``spec``: what the client says it is about.
+
+    ``step``: what the resolver was doing. ``hop``: ``proxy`` (it was not reached, or does not let us),
+    ``beyond`` (it does not reach the registry), else empty. ``alias``: npm, pypi, debian; empty: a registry
+    of images, which ``item`` names.
+    """
+
+    item: str
+    spec: str = ""
+    step: str = ""
+    hop: str = ""
+    alias: str = "npm"
+
+    @property
+    def start(self) -> str:
+        """What a message begins with."""
+        return f"{_printable(self.step)}: " if self.step else ""
+
+    @property
+    def registry(self) -> str:
+        """Who failed, in words."""
+        return f"the {self.alias} registry" if self.alias else "the registry"
+
+
+def failure(code: str, at: At) -> BuilderError:
+    """The error for a client's ``code``: what failed, which pin, and the ways on."""
     code = code if re.fullmatch(r"[A-Za-z0-9_]{1,60}", code) else "unknown"
-    where = _printable(item)
-    about = _printable(spec) or ("this version" if where else "a package")
+    where = _printable(at.item)
+    if at.hop and code not in GONE:
+        return _of_the_proxy(code, at)
+    about = _printable(at.spec) or ("this version" if where else "a package")
     if code in GONE:
         return PinError(
             f"{about} is not in the registry (any more)",
@@ -80,14 +114,35 @@ def failure(code: str, item: str, spec: str = "") -> BuilderError:
     if _CERTIFICATE.search(code):
         return NetworkFailed(
             NetworkReason.UNREACHABLE,
-            f"the registry's certificate is not trusted ({code})",
+            f"{at.start}the certificate of {at.registry} is not trusted ({code})",
             where=where,
             hint="name your CA in settings.toml: ca_bundle = …",
         )
     if (reason := _reason(code)) is not None:
-        hint = _HINTS.get(reason, "look at the network, then: builder lock")
-        return NetworkFailed(reason, f"{_SAID[reason]} ({code})", where=where, hint=hint)
+        hint = {
+            NetworkReason.AUTH: f"correct {_LOGINS[at.alias]}, then: builder lock",
+            NetworkReason.RATE_LIMITED: "wait a while, then: builder lock",
+        }.get(reason, "look at the network, then: builder lock")
+        said = f"{at.start}{at.registry} {_SAID[reason]} ({code})"
+        return NetworkFailed(reason, said, where=where, hint=hint)
     return _of_the_machine_or_the_pin(code, about, where)
+
+
+def _of_the_proxy(code: str, at: At) -> NetworkFailed:
+    """Which hop failed: our way to the proxy, or its way to the registry."""
+    reason, said, hint = (
+        NetworkReason.UNREACHABLE,
+        f"the proxy does not reach {at.registry}",
+        "ask whoever runs the proxy, then: builder lock",
+    )
+    if code == "E407":
+        reason, said = NetworkReason.AUTH, "the proxy wants a login, or another one"
+        hint = "write http://user:password@host:port into the file that settings.toml names: proxy_file"
+    elif at.hop == "proxy" and code.startswith("E4"):
+        reason, said = NetworkReason.AUTH, f"the proxy does not let us reach {at.registry}"
+    elif at.hop == "proxy":
+        said, hint = "the proxy cannot be reached", "correct proxy in settings.toml, then: builder lock"
+    return NetworkFailed(reason, f"{at.start}{said} ({code})", where=_printable(at.item), hint=hint)
 
 
 def _of_the_machine_or_the_pin(code: str, about: str, where: str) -> BuilderError:
@@ -109,8 +164,6 @@ def _of_the_machine_or_the_pin(code: str, about: str, where: str) -> BuilderErro
 def _reason(code: str) -> NetworkReason | None:
     if re.fullmatch(r"E[235]\d\d|HPE_\w+", code):  # HPE: no HTTP at all
         return NetworkReason.SERVER
-    if code.startswith("UND_ERR_"):  # of Node's own fetch
-        return NetworkReason.UNREACHABLE if "TIMEOUT" in code else NetworkReason.TRUNCATED
     return _REASONS.get(code)
 
 

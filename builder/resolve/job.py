@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from builder.resolve.exchange import Member, Resolver, exchange, said_error, unexpected
-from builder.resolve.failures import failure
+from builder.resolve.failures import AT, At, failure
 from builder.resolve.npm_platform import Declared, NpmPlatform
 from images.digests import Integrity
 from images.lock_reader import MAX_ARTIFACT_BYTES
@@ -125,8 +125,9 @@ def perform(job: Job, resolver: Resolver) -> Answer:
             raise unexpected("more than was asked")
 
     document = exchange(_request(job), resolver, take)
-    if (error := said_error(document, "code", "item", "spec")) is not None:
-        raise failure(*error)
+    if (error := said_error(document, "code", *AT)) is not None:
+        code, *at = error
+        raise failure(code, At(*at))
     if len(locks) != len(job.resolve) or len(came) != len(job.fetch):
         raise unexpected("less than was asked")
     return Answer(tuple(locks), _views(job, document), _all_newest(job, document))

@@ -9,7 +9,7 @@ from pathlib import Path
 from builder.resolve.base_image import lock_base
 from builder.resolve.composing import Asked, Source, compose
 from builder.resolve.exchange import Resolver
-from builder.resolve.failures import GONE, failure
+from builder.resolve.failures import GONE, At, failure
 from builder.resolve.job import FetchRequest, Job, RootRequest, View, ViewRequest, perform
 from builder.resolve.newest import BASE, MCP, NODE
 from builder.resolve.npm_platform import accepts, names_another_platform, npm_platform
@@ -345,7 +345,7 @@ def _judge_missing(root: _Root, item: Missing, view: View) -> None:
             pin=root.name,
         )
     if view.code:
-        raise failure(view.code, root.label, wanted)
+        raise failure(view.code, At(root.label, wanted, "view"))
     if accepts(view.declared, npm_platform(root.platform)):
         raise PinError(
             f"npm left out {wanted}, which {item.parent} needs on {root.platform}",

@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import Final
 
 from builder.resolve.exchange import Resolver
-from builder.resolve.failures import GONE, failure
+from builder.resolve.failures import GONE, At, failure
 from builder.resolve.job import Job, Listing, NewestRequest, perform
 from images.config import ImageConfig, check_version
 from images.lock import NODE_PACKAGES
@@ -73,7 +73,7 @@ def newest_versions(
         for package, one in zip(pin.packages, told, strict=True):
             for listing in (one.found, one.pinned):
                 if listing.code and listing.code not in GONE:
-                    raise failure(listing.code, pin.place, package)
+                    raise failure(listing.code, At(pin.place, package, "newest"))
         found.append(_stand(pin, [one.found for one in told], [one.pinned for one in told]))
     return tuple(found)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from builder.resolve.exchange import Member, Resolver, exchange, said_error, unexpected
-from builder.resolve.failures import failure
+from builder.resolve.failures import At, failure
 from images.config import BaseReference
 from images.digests import Digest
 from images.errors import BuilderError, NetworkFailed, NetworkReason, PinError, VerifyFailed
@@ -77,7 +77,7 @@ def pull(
         },
     }
     document = exchange(request, resolver, wanted.take)
-    if (error := said_error(document, "code", "retry_after")) is not None:
+    if (error := said_error(document, "code", "retry_after", "hop")) is not None:
         raise _pull_failure(base, place, *error)
     wanted.finish()
 
@@ -164,7 +164,8 @@ def _serves(platform: Platform | None, wanted: tuple[Platform, ...]) -> bool:
     )
 
 
-def _pull_failure(base: BaseReference, place: Place, code: str, retry_after: str) -> BuilderError:
+def _pull_failure(base: BaseReference, place: Place, *said: str) -> BuilderError:
+    code, retry_after, hop = said
     if code == "E404":
         return PinError(
             f"the registry no longer has this digest: {base}",
@@ -172,13 +173,9 @@ def _pull_failure(base: BaseReference, place: Place, code: str, retry_after: str
             hint=f"{place.another}; a copy in a store or layout still builds",
             reason="not-found",
         )
-    broken = failure(code, str(base))
+    broken = failure(code, At(str(base), step="pull", hop=hop, alias=""))
     if isinstance(broken, NetworkFailed) and retry_after.isdigit():
         broken.hint = f"wait {retry_after} seconds, then: {place.command}"
-    elif broken.reason == NetworkReason.AUTH:
-        broken.hint = (
-            "use a registry that gives this image to everybody: logging in is not in this version yet"
-        )
     else:
         broken.hint = broken.hint.replace("builder lock", place.command)
     return broken

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from builder.resolve.exchange import Member, Resolver, exchange, said_error, unexpected
-from builder.resolve.failures import failure
+from builder.resolve.failures import At, failure
 from images.config import BaseReference
 from images.digests import Digest
 from images.errors import VerifyFailed
@@ -53,8 +53,8 @@ def look_up(base: BaseReference, resolver: Resolver) -> Tagged:
         came[member.name] = member.read(member.name, MAX_MANIFEST_BYTES)
 
     document = exchange(request, resolver, take)
-    if (error := said_error(document, "code")) is not None:
-        broken = failure(error[0], str(base))
+    if (error := said_error(document, "code", "hop")) is not None:
+        broken = failure(error[0], At(str(base), step="look up", hop=error[1], alias=""))
         broken.hint = broken.hint.replace("builder lock", "builder outdated")
         raise broken
     pinned, *tagged = _answers(document, references, came)

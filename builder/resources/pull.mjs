@@ -2,18 +2,16 @@
 // Or only looks up what some references name there (look_up), and writes those manifests.
 //
 // This file decides nothing and checks nothing: the program that asked re-hashes every blob and follows the same
-// manifests in the same order. No credential is sent; a registry that hands out anonymous tokens is asked for one.
+// manifests in the same order. A registry that hands out tokens is asked for one, with the operator's login for it
+// if there is one.
 
-import { mkdtemp, open, readFile, rm } from 'node:fs/promises'
+import { open, rm } from 'node:fs/promises'
 import { isIP } from 'node:net'
-import { tmpdir } from 'node:os'
-import { dirname, join } from 'node:path'
-import { fileURLToPath } from 'node:url'
+import { join } from 'node:path'
 
-import { conclude, putBytes, putFile } from './tar.mjs'
-import { Failed, persist, refuse, Web } from './web.mjs'
+import { putBytes, putFile } from './tar.mjs'
+import { Failed, persist, refuse } from './web.mjs'
 
-const JOB = dirname(fileURLToPath(import.meta.url))
 const MANIFEST_TYPES = [
   'application/vnd.oci.image.index.v1+json',
   'application/vnd.oci.image.manifest.v1+json',
@@ -21,22 +19,26 @@ const MANIFEST_TYPES = [
   'application/vnd.docker.distribution.manifest.v2+json',
 ]
 
-// Everything is checked by digest, so an address without a name, which can have no certificate, may be plain.
-function origin(registry) {
+// Everything is checked by digest, so an address without a name, which can hardly have a certificate, may be plain.
+// A login never goes over a plain connection.
+function origin(registry, login) {
   const host = registry.replace(/:\d+$/, '')
-  return `${isIP(host) || host === 'localhost' ? 'http' : 'https'}://${registry}`
+  return `${!login && (isIP(host) || host === 'localhost') ? 'http' : 'https'}://${registry}`
 }
 
-// "Bearer realm=…,service=…": where to ask for an anonymous token.
-async function tokenFor(web, challenge) {
+const basic = (login) => `Basic ${Buffer.from(login).toString('base64')}`
+
+// "Bearer realm=…,service=…": where to ask for a token. "Basic": the login itself.
+async function authorizationFor(web, challenge, login) {
+  if (/^basic\b/i.test(challenge) && login) return basic(login)
   const parts = Object.fromEntries([...challenge.matchAll(/(\w+)="([^"]*)"/g)].map((found) => found.slice(1)))
   const realm = URL.parse(parts.realm ?? '')
-  if (!/^bearer /i.test(challenge) || !realm) throw new Failed('E401')
+  if (!/^bearer /i.test(challenge) || !realm || (login && realm.protocol !== 'https:')) throw new Failed('E401')
   for (const name of ['service', 'scope']) if (parts[name]) realm.searchParams.set(name, parts[name])
-  const response = await web.follow(realm, {})
+  const response = await web.follow(realm, login ? { authorization: basic(login) } : {})
   if (response.statusCode !== 200) throw refuse(response)
   const answer = parsed(await web.document(response))
-  return String(answer.token ?? answer.access_token ?? '')
+  return `Bearer ${answer.token ?? answer.access_token ?? ''}`
 }
 
 function parsed(bytes) {
@@ -48,21 +50,22 @@ function parsed(bytes) {
 }
 
 class Registry {
-  constructor(pull, web) {
-    this.base = `${origin(pull.registry)}/v2/${pull.repository}`
+  constructor(pull, web, login) {
+    this.base = `${origin(pull.registry, login)}/v2/${pull.repository}`
     this.web = web
-    this.token = ''
+    this.login = login
+    this.authorization = ''
   }
 
   async once(path, accept) {
     const ask = () => {
-      const login = this.token ? { authorization: `Bearer ${this.token}` } : {}
-      return this.web.follow(this.base + path, { accept, ...login })
+      const authorization = this.authorization ? { authorization: this.authorization } : {}
+      return this.web.follow(this.base + path, { accept, ...authorization })
     }
     let response = await ask()
-    if (response.statusCode === 401 && !this.token) {
+    if (response.statusCode === 401 && !this.authorization) {
       response.destroy()
-      this.token = await tokenFor(this.web, response.headers['www-authenticate'] ?? '')
+      this.authorization = await authorizationFor(this.web, response.headers['www-authenticate'] ?? '', this.login)
       response = await ask()
     }
     if (response.statusCode !== 200) throw refuse(response)
@@ -116,8 +119,7 @@ async function manifestsOf(registry, asked) {
 }
 
 // What tags and digests name now: for each the manifest's bytes, or the code that says that there is none.
-async function lookUp(asked, web) {
-  const registry = new Registry(asked, web)
+async function lookUp(asked, registry) {
   const found = []
   for (const [number, reference] of asked.look_up.entries()) {
     try {
@@ -131,8 +133,7 @@ async function lookUp(asked, web) {
   return found
 }
 
-async function pull(asked, web, work) {
-  const registry = new Registry(asked, web)
+async function pullImage(asked, registry, work) {
   const blobs = new Map()
   for (const one of await manifestsOf(registry, asked)) {
     for (const descriptor of [one.config, ...(one.layers ?? [])]) blobs.set(descriptor?.digest, descriptor)
@@ -146,20 +147,8 @@ async function pull(asked, web, work) {
   }
 }
 
-const job = JSON.parse(await readFile(join(JOB, 'job.json'), 'utf8'))
-const result = { schema: 1, error: null, view: [] }
-
-await conclude(
-  result,
-  async () => {
-    const web = new Web()
-    const work = await mkdtemp(join(tmpdir(), 'pull-'))
-    try {
-      if (job.pull.look_up) result.found = await lookUp(job.pull, web)
-      else await pull(job.pull, web, work)
-    } finally {
-      await rm(work, { recursive: true, force: true })
-    }
-  },
-  (error) => ({ retry_after: error?.retryAfter ?? '' }),
-)
+export async function pull(asked, { web, login, work }, result) {
+  const registry = new Registry(asked, web, login)
+  if (asked.look_up) result.found = await lookUp(asked, registry)
+  else await pullImage(asked, registry, work)
+}

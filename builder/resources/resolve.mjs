@@ -1,6 +1,6 @@
 // Runs npm inside the resolver container: reads /run/job/job.json, writes one tar to standard output.
 //
-// This file decides nothing. A job that pulls an image goes to pull.mjs whole. Else it answers four kinds of questions, and the program that asked checks every answer:
+// This file decides nothing. A job that pulls an image goes to pull.mjs. Else it answers four kinds of questions, and the program that asked checks every answer:
 //   resolve: exact root packages -> the package-lock.json that npm makes for them in an empty directory
 //   view:    name and range      -> the platform fields of the best matching version, or npm's error code
 //   newest:  name, range, pinned -> the versions in that range, and whether the pinned one is still there
@@ -15,46 +15,28 @@ import { tmpdir } from 'node:os'
 import { dirname, join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 
+import { clientEnvironments, loginOf, webOptions } from './clients.mjs'
+import { pull } from './pull.mjs'
 import { conclude, putBytes, putFile } from './tar.mjs'
+import { failedHop, Web } from './web.mjs'
 
 const FETCH_BATCH = 12 // tarballs per npm
 const FETCH_PARALLEL = 2 // npm at once
 const MAX_OUTPUT = 64 * 1024 * 1024
 const JOB = dirname(fileURLToPath(import.meta.url))
 
-const progress = (event) => process.stderr.write(JSON.stringify(event) + '\n')
+let step = '' // what we are doing
+
+function progress(event) {
+  step = event.step
+  process.stderr.write(JSON.stringify(event) + '\n')
+}
 
 class NpmFailed extends Error {
   constructor(code, spec = '') {
     super(code)
     this.code = code
     this.spec = spec
-  }
-}
-
-async function environment(work, job) {
-  const config = (name, value) => [`npm_config_${name}`, value]
-  const home = join(work, 'home')
-  await mkdir(home, { recursive: true })
-  // Two files: npm refuses to read one file as the configuration of both the user and the machine.
-  for (const name of ['user-npmrc', 'global-npmrc']) await writeFile(join(work, name), '')
-  return {
-    PATH: '/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin',
-    HOME: home,
-    LC_ALL: 'C.UTF-8',
-    ...(job.ca_bundle ? { NODE_EXTRA_CA_CERTS: join(JOB, 'ca.pem') } : {}),
-    ...Object.fromEntries([
-      config('userconfig', job.npmrc ? join(JOB, 'npmrc') : join(work, 'user-npmrc')),
-      config('globalconfig', join(work, 'global-npmrc')),
-      config('cache', join(work, 'cache')),
-      config('logs_max', '0'),
-      config('update_notifier', 'false'),
-      config('fetch_timeout', '60000'),
-      config('fetch_retries', '3'),
-      config('fetch_retry_mintimeout', '1000'),
-      config('fetch_retry_maxtimeout', '10000'),
-      config('omit_lockfile_registry_resolved', 'true'),
-    ]),
   }
 }
 
@@ -224,34 +206,48 @@ async function answer(env, work, job, result) {
   await fetchAll(env, work, job.fetch)
 }
 
-// Node reads extra certificates when it starts, so what speaks TLS itself must be a process of its own.
-function pull(job) {
-  const env = {
-    PATH: '/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin',
-    ...(job.ca_bundle ? { NODE_EXTRA_CA_CERTS: join(JOB, 'ca.pem') } : {}),
-  }
-  const child = spawn(process.execPath, [join(JOB, 'pull.mjs')], { env, stdio: ['ignore', 'inherit', 'inherit'] })
-  child.on('error', () => (process.exitCode = 1))
-  child.on('close', (status) => (process.exitCode = status ?? 1))
+// npm, uv and apt do not tell at which hop they failed; a request of ours to the same registry does.
+async function hopOf(env, web, error) {
+  if (!web.proxy || /^E(4(?!07|03)|TARGET|INTEGRITY|NOVERSIONS)/.test(error.code ?? '')) return {}
+  const scope = /^(@[^/]+)\/./.exec(error.spec || error.item || '')?.[1]
+  const ask = (key) => npmSays(env, ['config', 'get', key])
+  const scoped = scope ? await ask(`${scope}:registry`) : ''
+  return failedHop(web, /^https?:/.test(scoped) ? scoped : await ask('registry'))
 }
 
-async function main() {
-  const job = JSON.parse(await readFile(join(JOB, 'job.json'), 'utf8'))
-  if (job.pull) return pull(job)
-  const result = { schema: 1, error: null, view: [], newest: [] }
-  const describe = (error) => ({ item: error?.item ?? '', spec: error?.spec ?? '' })
-  await conclude(
-    result,
-    async () => {
-      const work = await mkdtemp(join(tmpdir(), 'resolve-'))
-      try {
-        await answer(await environment(work, job), work, job, result)
-      } finally {
-        await rm(work, { recursive: true, force: true })
-      }
-    },
-    describe,
-  )
+// One line of npm's; empty when it fails.
+function npmSays(env, args) {
+  return new Promise((resolve) => {
+    const child = spawn('npm', args, { env, stdio: ['ignore', 'pipe', 'ignore'] })
+    const chunks = []
+    child.stdout.on('data', (chunk) => chunks.push(chunk))
+    child.on('error', () => resolve(''))
+    child.on('close', () => resolve(Buffer.concat(chunks).toString().trim()))
+  })
 }
 
-await main()
+async function perform(job, work, result) {
+  const web = new Web(await webOptions(job))
+  if (job.pull) return pull(job.pull, { web, login: await loginOf(), work }, result)
+  const { npm: env } = await clientEnvironments(job, work)
+  await answer(env, work, job, result).catch(async (error) => {
+    throw Object.assign(error, await hopOf(env, web, error))
+  })
+}
+
+const job = JSON.parse(await readFile(join(JOB, 'job.json'), 'utf8'))
+const result = { schema: 1, error: null, view: [], newest: [] }
+const told = ({ item = '', spec = '', hop = '', retryAfter = '' }) => ({ item, spec, step, hop, retry_after: retryAfter })
+
+await conclude(
+  result,
+  async () => {
+    const work = await mkdtemp(join(tmpdir(), 'resolve-'))
+    try {
+      await perform(job, work, result)
+    } finally {
+      await rm(work, { recursive: true, force: true })
+    }
+  },
+  told,
+)

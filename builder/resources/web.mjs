@@ -3,6 +3,7 @@
 
 import http from 'node:http'
 import https from 'node:https'
+import { createSecureContext } from 'node:tls'
 
 const SILENCE = 60_000 // milliseconds until an answer begins, and of each look at how much of it came
 const LEAST = 1024 // bytes that must have come between two looks: a trickle is a stall
@@ -11,20 +12,48 @@ const MAX_DOCUMENT = 4 * 1024 * 1024
 const ATTEMPTS = 3
 // Another try would end in the same way.
 const FINAL = /^E4|^EREDIRECT$|CERT|SELF_SIGNED|UNABLE_TO_|^ERR_(TLS|SSL|INVALID)/
+// A connection that was never made: through a proxy, it is the proxy that was not reached.
+const NOT_REACHED = /^(ECONNREFUSED|ENOTFOUND|EAI_AGAIN|EHOSTUNREACH|ENETUNREACH|ETIMEDOUT)$/
 
+// ``hop``: 'proxy' (it was not reached, or does not let us), 'beyond' (it cannot reach the registry), else ''.
 export class Failed extends Error {
-  constructor(code, retryAfter = '') {
+  constructor(code, { retryAfter = '', hop = '' } = {}) {
     super(code)
     this.code = code
     this.retryAfter = /^\d{1,6}$/.test(retryAfter) ? retryAfter : ''
+    this.hop = hop
   }
 }
 
 export class Web {
-  constructor({ silence = SILENCE } = {}) {
+  constructor({ proxy = null, authorities = null, silence = SILENCE } = {}) {
     this.silence = silence
+    this.proxy = proxy
+    const { http: plain, https: secure, no_proxy: bypass = [] } = proxy ?? {}
+    const proxyEnv = { http_proxy: plain, https_proxy: secure, no_proxy: bypass.join(',') }
+    const secureContext = authorities ? createSecureContext({ ca: authorities }) : undefined
     // A connection for each request: one that is kept may be closed by the other side just when it is used again.
-    this.agents = { 'http:': new http.Agent(), 'https:': new https.Agent() }
+    this.agents = { 'http:': new http.Agent({ proxyEnv }), 'https:': new https.Agent({ proxyEnv, secureContext }) }
+  }
+
+  // Does a request go through the proxy?
+  proxied(url) {
+    if (!this.proxy?.[url.protocol.slice(0, -1)]) return false
+    const matches = (name) => {
+      const bare = name.replace(/^\*?\./, '').replace(/:\d+$/, '')
+      return name === '*' || url.hostname === bare || (bare !== name && url.hostname.endsWith(`.${bare}`))
+    }
+    return !(this.proxy.no_proxy ?? []).some(matches)
+  }
+
+  // An error of Node's, with the hop that it is about.
+  located(url, error) {
+    if (!this.proxied(url)) return error
+    if (error.code === 'ERR_PROXY_TUNNEL') {
+      const status = error.statusCode ?? 502
+      return new Failed(`E${status}`, { hop: status >= 500 ? 'beyond' : 'proxy' })
+    }
+    return NOT_REACHED.test(error.code) ? new Failed(error.code, { hop: 'proxy' }) : error
   }
 
   // The answer's head; its body must be taken by drain or destroyed.
@@ -36,12 +65,14 @@ export class Web {
       const request = client.get(url, options, (response) => {
         clearTimeout(timer)
         response.on('error', () => {}) // who drains it hears of it; a late one concerns nobody
-        resolve(response)
+        if (response.statusCode !== 407) return resolve(response)
+        response.destroy()
+        reject(new Failed('E407', { hop: 'proxy' }))
       })
       const timer = setTimeout(() => request.destroy(new Failed('ETIMEDOUT')), this.silence)
       request.on('error', (error) => {
         clearTimeout(timer)
-        reject(error)
+        reject(this.located(url, error))
       })
     })
   }
@@ -92,7 +123,7 @@ export class Web {
 // A document that is no success, as an error.
 export function refuse(response) {
   response.destroy()
-  return new Failed(`E${response.statusCode}`, response.headers['retry-after'])
+  return new Failed(`E${response.statusCode}`, { retryAfter: response.headers['retry-after'] })
 }
 
 // What breaks on the way, and a server that fails, get another try.
@@ -104,5 +135,18 @@ export async function persist(act) {
       if (FINAL.test(String(error?.code)) || attempt === ATTEMPTS) throw error
       await new Promise((resolve) => setTimeout(resolve, 1000 * attempt))
     }
+  }
+}
+
+// Which hop a client of another make failed at, asked by one request of ours to the same address.
+export async function failedHop(web, address) {
+  const url = URL.parse(address)
+  if (!url || !web.proxied(url)) return {}
+  try {
+    const response = await web.open(url, {})
+    response.destroy()
+    return {}
+  } catch (error) {
+    return error.hop ? { hop: error.hop, code: error.code } : {}
   }
 }

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from builder.settings import parse_settings
+from builder.settings import parse_proxy_file, parse_settings
 from images.config import parse_config
 from provenance.policy import parse_policy
 from tests.docs.documents import LANGUAGES, ROOT, Example, documents, examples
@@ -48,6 +48,8 @@ def test_toml_is_accepted_by_the_program(example: Example) -> None:
         parse_config(example.text, where=where)
     elif first == "# settings.toml":
         parse_settings(example.text, where=where)
+    elif first.startswith("# proxy.toml"):
+        parse_proxy_file(example.text.encode(), where=where)
     elif first == "# policy.toml":
         parse_policy(example.text.encode(), path=Path(where), read_key=public_key)
     else:

@@ -34,6 +34,7 @@ def run(invocation: Invocation) -> Result:
             protection=protection,
             now=invocation.now(),
             npmrc=npmrc if npmrc.is_file() else None,
+            environment=invocation.environment,
             roles=(*ROLES, TrustRole.REBUILDER) if invocation.options.rebuilder else ROLES,
         )
     )

@@ -10,7 +10,7 @@ import pytest
 from backend.containers import EngineFacts, ImageIdKind
 from backend.probe import HostProbe, ProbeLine, ProbeName, ProbeState
 from builder.init import CONFIG_NAME, ROLES, InitRequest, choose_acceptances, choose_mode, init
-from builder.settings import load_settings
+from builder.settings import Proxy, load_settings
 from builder.state import open_state
 from images.config import AgentName, parse_base, parse_config
 from images.credentials import Secret
@@ -172,3 +172,28 @@ def test_a_probed_host_gets_a_policy_that_parses(tmp_path: Path, rootless: bool)
 def test_an_unpinned_base_is_written_as_it_is(tmp_path: Path) -> None:
     init(request(tmp_path, base=parse_base("debian:12")))
     assert load_policy(tmp_path / "config/policy.toml").bases == frozenset()
+
+
+@pytest.mark.parametrize(
+    ("environment", "proxy"),
+    [
+        ({}, None),
+        (
+            {"HTTPS_PROXY": "http://p.test:3128", "http_proxy": "http://q.test:1/", "NO_PROXY": "a, .b"},
+            Proxy(https="http://p.test:3128", http="http://q.test:1/", no_proxy=("a", ".b")),
+        ),
+        ({"NO_PROXY": "*"}, None),
+        ({"HTTPS_PROXY": "http://me:dummy-word@p.test:3128"}, None),
+        ({"HTTPS_PROXY": "socks5://p.test"}, None),
+        ({"HTTPS_PROXY": 'http://p.test:1"\nbase = "dummy-word'}, None),
+    ],
+)
+def test_a_proxy_of_the_environment_is_written_down_if_it_holds_no_login(
+    tmp_path: Path, environment: dict[str, str], proxy: Proxy | None
+) -> None:
+    init(request(tmp_path, environment=environment))
+    path = tmp_path / "config/settings.toml"
+    assert load_settings(path).proxy == proxy
+    assert "dummy-word" not in path.read_text()
+    asks_for_a_file = '# proxy_file = "/FILE"' in path.read_text()
+    assert asks_for_a_file == (proxy is None and "HTTPS_PROXY" in environment)

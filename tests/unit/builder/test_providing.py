@@ -251,7 +251,7 @@ def test_cfg_06_a_vanished_digest_is_a_pin_error_and_no_tag_is_asked(bench: Benc
     [
         ("E429", "17", "rate-limited", "wait 17 seconds, then: builder bootstrap"),
         ("E429", "", "rate-limited", "builder bootstrap"),
-        ("E401", "", "auth", "logging in"),
+        ("E401", "", "auth", "registry_auth or netrc"),
         ("E503", "", "server", "builder bootstrap"),
         ("ENOTFOUND", "", "unreachable", "builder bootstrap"),
         ("EBADSIZE", "", "truncated", "builder bootstrap"),

@@ -218,12 +218,12 @@ def test_cfg_06_a_digest_that_the_registry_no_longer_has(bench: Bench) -> None:
     [
         ("E429", "17", "rate-limited", "wait 17 seconds"),
         ("E429", "soon", "rate-limited", "wait a while"),
-        ("E401", "", "auth", "logging in"),
+        ("E401", "", "auth", "registry_auth or netrc"),
         ("E503", "", "server", "network"),
         ("ENOTFOUND", "", "unreachable", "network"),
         ("EBADSIZE", "", "truncated", "network"),
-        ("UND_ERR_RES_CONTENT_LENGTH_MISMATCH", "", "truncated", "network"),
-        ("UND_ERR_CONNECT_TIMEOUT", "", "unreachable", "network"),
+        ("HPE_INVALID_CONSTANT", "", "server", "network"),
+        ("EHOSTUNREACH", "", "unreachable", "network"),
         ("UNABLE_TO_VERIFY_LEAF_SIGNATURE", "", "unreachable", "ca_bundle"),
     ],
 )

@@ -41,7 +41,7 @@ def test_an_image_by_digest_with_the_registry_that_has_it(key: str) -> None:
     ("text", "said"),
     [
         ("", "schema: missing"),
-        ("schema = 1\nmode = 1", "s, line 2: mode: unknown key; expected one of base"),
+        ("schema = 1\nmode = 1", "s, line 2: mode: unknown key; expected one of apt_auth"),
         ('schema = 1\nengine = "lxc"', "engine"),
         ('schema = 1\nbase = "debian"', "s, line 2: base: expected sha256:"),
         ('schema = 1\n\nresolver = "r.test/x:1"', "s, line 3: resolver: expected sha256:"),
@@ -56,13 +56,29 @@ def test_an_image_by_digest_with_the_registry_that_has_it(key: str) -> None:
         ('schema = 1\nca_bundle = "ca.pem"', "ca_bundle: expected an absolute path"),
         ('schema = 1\nmin_release_age = "3d"', "min_release_age: not enforced in this version yet"),
         ('schema = 1\nupstream_proxy = "x"', "upstream_proxy: not in this version yet"),
-        ('schema = 1\n[registries]\nnpm = "https://x"', "registries.npm"),
+        ('schema = 1\n[registries]\nnpm = "x"', "registries.npm: expected http"),
+        ('schema = 1\n[registries]\nnpm = "http://x/"', "registries.npm: expected https://"),
+        ('schema = 1\n[registries]\npypi = "https://me:dummy-word@x/"', "registries.pypi: holds a login"),
+        ('schema = 1\n[registries]\ndebian = "https://x/?token=dummy-word"', "registries.debian: expected "),
+        ('schema = 1\n[registries]\ngo = "client"', "unknown key"),
+        ('schema = 1\nproxy = { https = "http://me:dummy-word@p:1" }', "proxy.https: holds a login"),
+        ('schema = 1\nproxy = { http = "http://p:1/dummy-word" }', "proxy.http: expected http"),
+        ('schema = 1\nproxy = { http = "socks5://p:1" }', "proxy.http: expected http"),
+        ('schema = 1\nproxy = { http = "http://p:1\\"\\nx" }', "proxy.http: expected http"),
+        ('schema = 1\nproxy = { no_proxy = ["a b"] }', "proxy.no_proxy[0]: expected a host"),
+        ('schema = 1\nproxy = { ftp = "http://p:1" }', "proxy.ftp"),
+        ('schema = 1\nproxy = "http://p:1"', "proxy: expected a table"),
+        ('schema = 1\nproxy_file = "p"', "proxy_file: expected an absolute path"),
+        ('schema = 1\nproxy_file = "/p"\nproxy = {}', "name one of them"),
+        ('schema = 1\nnpmrc_variables = { "A-B" = "/p" }', "npmrc_variables"),
+        ('schema = 1\nnpmrc_variables = { A = "dummy-word" }', "npmrc_variables.A: expected an absolute"),
     ],
 )
 def test_refused(text: str, said: str) -> None:
     with pytest.raises(UsageError) as refused:
         parse_settings(text, where="s")
     assert said in str(refused.value)
+    assert "dummy-word" not in str(refused.value)
 
 
 def test_files(tmp_path: Path) -> None:
