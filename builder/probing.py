@@ -5,12 +5,16 @@ from __future__ import annotations
 from backend.containers import Purpose
 from backend.engines.protocol import Engine
 from backend.ownership import hold_lease
-from backend.probe import HostProbe
+from backend.probe import HostProbe, ProbeName, ProbeState
 from backend.probe_cache import probe
 from builder.base_check import read_base
-from builder.providing import provide
+from builder.providing import find, provide
 from builder.roles import Role
-from builder.workshop import Workshop
+from builder.workshop import Workshop, tool_digest
+from images.errors import HostError, UsageError
+
+# What tells a rootful engine from a rootless one: for policy to judge, not for the choice.
+_POLICY_JUDGES = frozenset({ProbeName.ROOTLESS, ProbeName.USER_NAMESPACE})
 
 
 def probe_engine(workshop: Workshop, engine: Engine, *, fresh: bool = False) -> HostProbe:
@@ -32,3 +36,21 @@ def probe_engine(workshop: Workshop, engine: Engine, *, fresh: bool = False) -> 
             labels=owner.labels(Purpose.PROBE),
             cache=cache,
         )
+
+
+def why_not(workshop: Workshop, engine: Engine) -> str:
+    """What the probe says against an engine where several answer; empty when it passes.
+
+    Before there is a base image nothing can be probed, and nothing speaks against any.
+    """
+    try:
+        if find(workshop, tool_digest(workshop, Role.BASE)) is None:
+            return ""
+    except UsageError:
+        return ""
+    try:
+        probe = probe_engine(workshop, engine)
+    except HostError as broken:
+        return broken.what
+    failed = (line for line in probe.lines if line.state is ProbeState.NOT_HELD)
+    return next((f"{one.name.value}: {one.detail}" for one in failed if one.name not in _POLICY_JUDGES), "")

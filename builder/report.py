@@ -51,11 +51,18 @@ class Reporter:
     color: bool = False
     live: bool = False
     _started: float = field(default_factory=time.monotonic)
+    _said_once: set[str] = field(default_factory=set)
 
     def say(self, text: str) -> None:
         """One line for people."""
         if not self.quiet:
             self._line("say", text)
+
+    def say_once(self, text: str) -> None:
+        """One line for people, the first time only."""
+        if text not in self._said_once:
+            self._said_once.add(text)
+            self.say(text)
 
     def detail(self, text: str) -> None:
         """One line that only ``--verbose`` shows."""

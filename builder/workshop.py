@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -34,6 +35,7 @@ class Workshop:
 
     ``platform``: this machine's, which tool images must be for. ``now``: the wall clock. ``given``: the
     environment that we were started with, for variables that the operator's npmrc names; no child gets it.
+    ``why_not``: what speaks against an engine where several answer; see :func:`builder.probing.why_not`.
     """
 
     state: State
@@ -44,6 +46,7 @@ class Workshop:
     platform: Platform
     now: Callable[[], datetime]
     given: Mapping[str, str] = field(default_factory=dict, repr=False)
+    why_not: Callable[[Workshop, Engine], str] = lambda _workshop, _engine: ""
 
     @property
     def store(self) -> ContentStore:
@@ -51,14 +54,15 @@ class Workshop:
         return ContentStore(self.state.store)
 
     def connect(self) -> Engine:
-        """The engine: flag, else user setting, else the only one that answers. It is always printed."""
+        """The engine: flag, else user setting, else the only one whose probe passes. It is always printed."""
         from backend.engines.select import connect  # noqa: PLC0415  (a known image needs no engine)
 
         name = self.engine_name or self.settings.engine
-        engine = connect(name, self.state.client_home, self.environment)
+        why_not = partial(self.why_not, self)
+        engine = connect(name, self.state.client_home, self.environment, why_not)
         facts = engine.facts()
         kind = "rootless" if facts.rootless else "rootful"
-        self.reporter.say(f"engine: {facts.product} {facts.version}, {kind}, {facts.endpoint}")
+        self.reporter.say_once(f"engine: {facts.product} {facts.version}, {kind}, {facts.endpoint}")
         return engine
 
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from backend.commands import Input, OnChunk
+from backend.containers import ExecPlan, InspectedContainer
 from backend.engines.client import Client, complaint
-from backend.engines.grammar import container_id
+from backend.engines.grammar import check_exec, container_id, flag
 from backend.runner import Outcome, run
 from images.errors import HostError
 
@@ -21,7 +23,7 @@ REMOVE_SECONDS: Final = 600.0
 
 
 @dataclass(frozen=True, slots=True)
-class ContainerCalls:
+class ContainerCalls(ABC):
     """The part of the engine protocol that is the same in both dialects."""
 
     client: Client
@@ -30,6 +32,40 @@ class ContainerCalls:
     def product(self) -> str:
         """``docker`` or ``podman``."""
         return self.client.product
+
+    @abstractmethod
+    def read_container(self, data: bytes) -> InspectedContainer:
+        """What one inspect call answered, in this dialect's own document."""
+
+    def inspect(self, container: str) -> InspectedContainer | None:
+        """None when the engine lists no such container."""
+        outcome = self.client.ask("container", "inspect", "--format={{json .}}", container_id(container))
+        if outcome.ok:
+            return self.read_container(outcome.stdout)
+        if not self.listed(f"id={container}"):
+            return None
+        raise self.client.failed(f"inspect container {container[:12]}", outcome)
+
+    def exec(
+        self,
+        container: str,
+        plan: ExecPlan,
+        *,
+        stdin: Input = None,
+        on_stdout: OnChunk | None = None,
+        on_stderr: OnChunk | None = None,
+        deadline: float = 60.0,
+        cancelled: Callable[[], bool] | None = None,
+    ) -> Outcome:
+        """Run one command inside. A time-out ends the client only: the command inside lives on."""
+        arguments = exec_arguments(container_id(container), plan, stdin=stdin is not None)
+        command = self.client.command(*arguments, stdin=stdin, deadline=deadline)
+        return run(command, on_stdout=on_stdout, on_stderr=on_stderr, cancelled=cancelled)
+
+    def exec_argv(self, container: str, plan: ExecPlan) -> tuple[tuple[str, ...], Mapping[str, str]]:
+        """For a supervisor that watches the exec itself."""
+        arguments = exec_arguments(container_id(container), plan, stdin=False)
+        return self.client.argv(*arguments), self.client.environment
 
     def start(self, container: str) -> None:
         """Start detached."""
@@ -106,6 +142,21 @@ class ContainerCalls:
             "container", "ls", "--all", "--no-trunc", "--quiet", f"--filter={wanted}", what="list containers"
         )
         return tuple(container_id(line) for line in said.decode("ascii", "replace").split())
+
+
+def exec_arguments(container: str, plan: ExecPlan, *, stdin: bool) -> tuple[str, ...]:
+    """Arguments of ``container exec``. Raises HostError for a plan that breaks the grammar."""
+    check_exec(plan)
+    return (
+        "container",
+        "exec",
+        *(("--interactive",) if stdin else ()),
+        flag("user", f"{plan.user[0]}:{plan.user[1]}"),
+        flag("workdir", plan.working_dir),
+        *(flag("env", f"{name}={value}") for name, value in plan.environment),
+        container,
+        *plan.argv,
+    )
 
 
 def _attached(container: str) -> tuple[str, ...]:

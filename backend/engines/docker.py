@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from backend.commands import Input, OnChunk
 from backend.containers import (
     ContainerPlan,
     EngineFacts,
-    ExecPlan,
     ImageIdKind,
     InspectedContainer,
     LoadedImage,
 )
 from backend.engines.archive import saved_archive, saved_layout
 from backend.engines.calls import ContainerCalls
-from backend.engines.docker_create import create_arguments, exec_arguments
+from backend.engines.docker_create import create_arguments
 from backend.engines.docker_documents import (
     ContainerDocument,
     ImageDocument,
@@ -30,7 +27,7 @@ from backend.engines.docker_documents import (
     read_document,
 )
 from backend.engines.grammar import container_id
-from backend.runner import Outcome, run
+from backend.runner import run
 from images.errors import HostError
 from images.oci import OciImage
 
@@ -102,36 +99,10 @@ class Docker(ContainerCalls):
             return container_id(outcome.stdout.decode("ascii", "replace").strip())
         raise self.client.failed(f"create container {plan.name}", outcome)
 
-    def inspect(self, container: str) -> InspectedContainer | None:
-        """None when the engine lists no such container."""
-        outcome = self.client.ask("container", "inspect", "--format={{json .}}", container_id(container))
-        if outcome.ok:
-            value = self.client.read(outcome.stdout, "container inspect")
-            return container_of(read_document(ContainerDocument, value, "docker container inspect"))
-        if not self.listed(f"id={container}"):
-            return None
-        raise self.client.failed(f"inspect container {container[:12]}", outcome)
-
-    def exec(
-        self,
-        container: str,
-        plan: ExecPlan,
-        *,
-        stdin: Input = None,
-        on_stdout: OnChunk | None = None,
-        on_stderr: OnChunk | None = None,
-        deadline: float = 60.0,
-        cancelled: Callable[[], bool] | None = None,
-    ) -> Outcome:
-        """Run one command inside. A time-out ends the client only: the command inside lives on."""
-        arguments = exec_arguments(container_id(container), plan, stdin=stdin is not None)
-        command = self.client.command(*arguments, stdin=stdin, deadline=deadline)
-        return run(command, on_stdout=on_stdout, on_stderr=on_stderr, cancelled=cancelled)
-
-    def exec_argv(self, container: str, plan: ExecPlan) -> tuple[tuple[str, ...], Mapping[str, str]]:
-        """For a supervisor that watches the exec itself."""
-        arguments = exec_arguments(container_id(container), plan, stdin=False)
-        return self.client.argv(*arguments), self.client.environment
+    def read_container(self, data: bytes) -> InspectedContainer:
+        """What one inspect call answered."""
+        value = self.client.read(data, "container inspect")
+        return container_of(read_document(ContainerDocument, value, "docker container inspect"))
 
     def _info(self) -> InfoDocument:
         value = self.client.document("info", "--format={{json .}}", what="describe itself")

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from backend.containers import ContainerPlan, ExecPlan, Network, Purpose
-from backend.engines.grammar import SHM_BYTES, check_exec, check_plan, flag
+from backend.containers import ContainerPlan, Network, Purpose
+from backend.engines.grammar import SHM_BYTES, check_plan, flag
 
 
 def create_arguments(plan: ContainerPlan) -> tuple[str, ...]:
@@ -18,21 +18,6 @@ def create_arguments(plan: ContainerPlan) -> tuple[str, ...]:
         *_mounts(plan),
         plan.image.id,
         *command,
-    )
-
-
-def exec_arguments(container: str, plan: ExecPlan, *, stdin: bool) -> tuple[str, ...]:
-    """Arguments of ``docker container exec``."""
-    check_exec(plan)
-    return (
-        "container",
-        "exec",
-        *(("--interactive",) if stdin else ()),
-        flag("user", f"{plan.user[0]}:{plan.user[1]}"),
-        flag("workdir", plan.working_dir),
-        *(flag("env", f"{name}={value}") for name, value in plan.environment),
-        container,
-        *plan.argv,
     )
 
 

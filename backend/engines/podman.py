@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeVar
 
 from pydantic import BaseModel
 
-from backend.commands import Input, OnChunk
 from backend.containers import (
     ContainerPlan,
     EngineFacts,
-    ExecPlan,
     ImageIdKind,
     InspectedContainer,
     LoadedImage,
@@ -23,7 +20,7 @@ from backend.containers import (
 from backend.engines.calls import ContainerCalls
 from backend.engines.docker_documents import read_document
 from backend.engines.grammar import container_id
-from backend.engines.podman_create import create_arguments, exec_arguments, user_namespace
+from backend.engines.podman_create import create_arguments, user_namespace
 from backend.engines.podman_documents import (
     ContainerDocument,
     ImageDocument,
@@ -33,7 +30,6 @@ from backend.engines.podman_documents import (
     digest_of_id,
     facts_of,
 )
-from backend.runner import Outcome, run
 from images.errors import HostError
 from images.oci import OciImage
 from provenance.layout_writing import export_single
@@ -131,35 +127,9 @@ class Podman(ContainerCalls):
             return container_id(outcome.stdout.decode("ascii", "replace").strip())
         raise self.client.failed(f"create container {plan.name}", outcome)
 
-    def inspect(self, container: str) -> InspectedContainer | None:
-        """None when Podman lists no such container."""
-        outcome = self.client.ask("container", "inspect", "--format={{json .}}", container_id(container))
-        if outcome.ok:
-            return container_of(self._only(ContainerDocument, outcome.stdout, "container inspect"))
-        if not self.listed(f"id={container}"):
-            return None
-        raise self.client.failed(f"inspect container {container[:12]}", outcome)
-
-    def exec(
-        self,
-        container: str,
-        plan: ExecPlan,
-        *,
-        stdin: Input = None,
-        on_stdout: OnChunk | None = None,
-        on_stderr: OnChunk | None = None,
-        deadline: float = 60.0,
-        cancelled: Callable[[], bool] | None = None,
-    ) -> Outcome:
-        """Run one command inside. A time-out ends the client only: the command inside lives on."""
-        arguments = exec_arguments(container_id(container), plan, stdin=stdin is not None)
-        command = self.client.command(*arguments, stdin=stdin, deadline=deadline)
-        return run(command, on_stdout=on_stdout, on_stderr=on_stderr, cancelled=cancelled)
-
-    def exec_argv(self, container: str, plan: ExecPlan) -> tuple[tuple[str, ...], Mapping[str, str]]:
-        """For a supervisor that watches the exec itself."""
-        arguments = exec_arguments(container_id(container), plan, stdin=False)
-        return self.client.argv(*arguments), self.client.environment
+    def read_container(self, data: bytes) -> InspectedContainer:
+        """What one inspect call answered."""
+        return container_of(self._only(ContainerDocument, data, "container inspect"))
 
     def _only(self, model: type[Model], data: bytes, verb: str) -> Model:
         """Podman answers an inspect with a list of one."""

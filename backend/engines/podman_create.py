@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from backend.containers import ContainerPlan, ExecPlan, Network, Purpose
-from backend.engines.grammar import SHM_BYTES, check_exec, check_plan, flag
+from backend.containers import ContainerPlan, Network, Purpose
+from backend.engines.grammar import SHM_BYTES, check_plan, flag
 
 
 def create_arguments(plan: ContainerPlan, *, userns: tuple[str, ...]) -> tuple[str, ...]:
@@ -32,21 +32,6 @@ def user_namespace(purpose: Purpose, *, rootless: bool) -> tuple[str, ...]:
     if not rootless:
         return ()
     return (flag("userns", "keep-id:uid=1000,gid=1000" if purpose is Purpose.BUILD else "nomap"),)
-
-
-def exec_arguments(container: str, plan: ExecPlan, *, stdin: bool) -> tuple[str, ...]:
-    """Arguments of ``podman container exec``."""
-    check_exec(plan)
-    return (
-        "container",
-        "exec",
-        *(("--interactive",) if stdin else ()),
-        flag("user", f"{plan.user[0]}:{plan.user[1]}"),
-        flag("workdir", plan.working_dir),
-        *(flag("env", f"{name}={value}") for name, value in plan.environment),
-        container,
-        *plan.argv,
-    )
 
 
 def _identity(plan: ContainerPlan) -> tuple[str, ...]:

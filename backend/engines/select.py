@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import stat
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -35,8 +35,20 @@ events_logger = "none"
 _POLICY: Final = '{"default":[{"type":"insecureAcceptAnything"}]}\n'
 
 
-def connect(name: str | None, client_home: Path, environment: Mapping[str, str]) -> Engine:
-    """The engine of this name, or the only one that answers. HostError lists what was tried.
+def unjudged(_: Engine) -> str:
+    """Nothing speaks against an engine that nobody probed."""
+    return ""
+
+
+def connect(
+    name: str | None,
+    client_home: Path,
+    environment: Mapping[str, str],
+    why_not: Callable[[Engine], str] = unjudged,
+) -> Engine:
+    """The engine of this name, or the only usable one. HostError lists what was tried.
+
+    ``why_not``: what speaks against using an engine, empty for nothing; asked only where several answer.
 
     ``client_home``: a private directory of ours for the clients' configuration. From the ``environment`` are
     read PATH, HOME, DOCKER_HOST, DOCKER_CONTEXT, DOCKER_CONFIG, XDG_RUNTIME_DIR and XDG_DATA_HOME.
@@ -57,9 +69,21 @@ def connect(name: str | None, client_home: Path, environment: Mapping[str, str])
     if len(best) == 1:
         return best[0][0]
     if best:
-        names = " and ".join(engine.product for engine, _ in best)
-        raise HostError(f"{names} both answer; choose one", hint=f"use --engine {best[0][0].product}")
+        return _only_usable([engine for engine, _ in best], why_not)
     raise HostError(f"no container engine answers ({'; '.join(refused)})", hint="builder doctor")
+
+
+def _only_usable(engines: list[Engine], why_not: Callable[[Engine], str]) -> Engine:
+    judged = [(engine, why_not(engine)) for engine in engines]
+    usable = [engine for engine, against in judged if not against]
+    if len(usable) == 1:
+        return usable[0]
+    hint = f"use --engine {(usable or engines)[0].product}, or write engine in settings.toml"
+    if usable:
+        names = " and ".join(engine.product for engine in usable)
+        raise HostError(f"{names} both answer; choose one", hint=hint)
+    reasons = "; ".join(f"{engine.product}: {against}" for engine, against in judged)
+    raise HostError(f"no container engine is usable ({reasons})", hint=hint)
 
 
 def _connect_one(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import stat
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from builder.cli.invocation import Invocation
 from builder.cli.platform import host_platform
@@ -15,6 +16,9 @@ from images.credentials import Secret
 from images.errors import KeyUnusable
 from provenance.keys import PrivateKey, load_private_key
 from provenance.policy import POLICY_NAME, Policy, find_policy, load_policy
+
+if TYPE_CHECKING:
+    from backend.engines.protocol import Engine
 
 # All that engine clients and package clients may know of our environment.
 CLIENT_ENVIRONMENT = (
@@ -41,7 +45,14 @@ def open_workshop(invocation: Invocation) -> Workshop:
         platform=host_platform(),
         now=invocation.now,
         given=invocation.environment,
+        why_not=_why_not,
     )
+
+
+def _why_not(workshop: Workshop, engine: Engine) -> str:
+    from builder.probing import why_not  # noqa: PLC0415  (a known image needs no engine)
+
+    return why_not(workshop, engine)
 
 
 def state_of(invocation: Invocation) -> State:

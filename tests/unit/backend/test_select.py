@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from backend.engines.protocol import Engine
 from backend.engines.select import connect, docker_endpoint, private_directory, write_setting
 from images.errors import HostError
 from tests.fakes.shim import Shim
@@ -115,7 +116,34 @@ def test_two_that_answer_are_a_question_for_the_user(folder: Path, tmp_path: Pat
     install_docker(folder)
     with pytest.raises(HostError, match="docker and podman both answer") as caught:
         connect(None, tmp_path / "client", only(folder))
-    assert caught.value.hint == "use --engine docker"
+    assert caught.value.hint == "use --engine docker, or write engine in settings.toml"
+
+
+def test_of_two_that_answer_the_only_one_whose_probe_passes_is_taken(folder: Path, tmp_path: Path) -> None:
+    install_podman(folder, rootless=False)
+    install_docker(folder)
+    asked = []
+
+    def why_not(engine: Engine) -> str:
+        asked.append(engine.product)
+        return "cannot start a container" if engine.product == "podman" else ""
+
+    assert connect(None, tmp_path / "client", only(folder), why_not).product == "docker"
+    assert asked == ["docker", "podman"]
+    with pytest.raises(HostError, match="docker: no; podman: no") as caught:
+        connect(None, tmp_path / "client", only(folder), lambda _: "no")
+    assert caught.value.hint.startswith("use --engine docker")
+
+
+def test_whoever_names_an_engine_or_has_one_alone_waits_for_no_probe(folder: Path, tmp_path: Path) -> None:
+    def never(engine: Engine) -> str:
+        raise AssertionError(engine)
+
+    install_podman(folder, rootless=True)
+    assert connect(None, tmp_path / "client", only(folder), never).product == "podman"
+    install_docker(folder)
+    assert connect("docker", tmp_path / "client", only(folder), never).product == "docker"
+    assert connect(None, tmp_path / "client", only(folder), never).product == "podman"
 
 
 def test_a_rootless_engine_is_taken_before_a_rootful_one(folder: Path, tmp_path: Path) -> None:
