@@ -81,6 +81,9 @@ schema = 1
 # Behind a company's proxy, with private registries: docs/how-to/company-network.md
 {proxy}
 
+# A version must be so old before it is locked: most hijacked packages are found within days.
+# min_release_age = "3d"
+
 [registries]  # aliases that stand in a lock; "client": wherever the client's own configuration points
 npm = "client"
 pypi = "client"

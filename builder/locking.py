@@ -79,6 +79,7 @@ def resolve_lock(workshop: Workshop, project: Project, *, renew: frozenset[str] 
     """
     # Heavy, and not needed by whoever only reads a lock.
     from builder.providing import lock_recipe, open_resolver  # noqa: PLC0415
+    from builder.registry_trust import trust_of  # noqa: PLC0415
     from builder.resolve.lock_making import LockRequest, make_lock  # noqa: PLC0415
 
     skills = project.skills()
@@ -90,6 +91,7 @@ def resolve_lock(workshop: Workshop, project: Project, *, renew: frozenset[str] 
         previous=_previous(workshop, project),
         renew=renew,
         skills=skills,
+        trust=trust_of(workshop),
     )
     with (
         workshop.reporter.step("resolve and fetch every artifact") as step,

@@ -6,16 +6,19 @@ import os
 import re
 import stat
 from dataclasses import dataclass, field
+from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Final, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
+from builder.settings_trust import AgeText, KeyId, ReleaseText, span
 from images.config import BaseReference, parse_base
 from images.credentials import Secret
 from images.digests import Digest
 from images.errors import UsageError
 from images.tomlfile import read_toml
+from provenance.npm_signatures import Keys, read_registry_key, shipped_keys
 
 SETTINGS_NAME: Final = "settings.toml"
 CLIENT: Final = "client"
@@ -33,7 +36,6 @@ _LETTERS: Final = re.compile(r"[A-Za-z0-9._~%!$&'()*+,;=:@/\[\]-]*")
 _BYPASS: Final = re.compile(r"\*|(?:\*?\.)?[A-Za-z0-9_-][A-Za-z0-9._-]*(?::[0-9]{1,5})?|\[[0-9A-Fa-f:]+\]")
 # Known by name, refused until they are enforced: a setting that does nothing would be trusted.
 LATER: Final = {
-    "min_release_age": "not enforced in this version yet: remove it",
     "upstream_proxy": "not in this version yet: remove it; the resolver's proxy is `proxy` or `proxy_file`",
 }
 
@@ -65,7 +67,10 @@ class Settings:
     ``engine``: docker or podman. ``base``, ``build_container``, ``resolver``: images in place of what
     bootstrap makes. ``ca_bundle``, ``npmrc``, ``netrc``, ``apt_auth``, ``apt_sources``, ``registry_auth``,
     ``proxy_file`` and those of ``npmrc_variables``: files given to the resolver as secrets. ``registries``:
-    alias -> the address behind it, or ``client``: the client's own configuration decides.
+    alias -> the address behind it, or ``client``: the client's own configuration decides. ``npm_keys``: files
+    with the keys of a registry that signs for itself, by key id; where there is one, the public registry's
+    keys do not count. ``min_release_age``: how old a version must be; ``min_release_age_except``:
+    ``name@version`` that may be younger.
     """
 
     engine: str | None = None
@@ -82,6 +87,9 @@ class Settings:
     proxy: Proxy | None = None
     proxy_file: Path | None = None
     registries: tuple[tuple[str, str], ...] = (("npm", CLIENT), ("pypi", CLIENT), ("debian", CLIENT))
+    npm_keys: tuple[tuple[str, Path], ...] = ()
+    min_release_age: timedelta | None = None
+    min_release_age_except: frozenset[str] = frozenset()
 
     @property
     def addresses(self) -> tuple[tuple[str, str], ...]:
@@ -212,6 +220,9 @@ class SettingsToml(BaseModel):
     proxy: _ProxyTable | None = None
     proxy_file: _PathText | None = None
     registries: _Registries = _Registries()
+    npm_keys: Annotated[dict[KeyId, _PathText], Field(max_length=100)] = {}
+    min_release_age: AgeText | None = None
+    min_release_age_except: Annotated[list[ReleaseText], Field(max_length=1000)] = []
 
 
 def parse_settings(text: str, *, where: str) -> Settings:
@@ -234,6 +245,9 @@ def parse_settings(text: str, *, where: str) -> Settings:
         proxy=_proxy(model.proxy) if model.proxy is not None else None,
         proxy_file=_path(model.proxy_file),
         registries=tuple(model.registries.model_dump().items()),
+        npm_keys=tuple(sorted((name, Path(path)) for name, path in model.npm_keys.items())),
+        min_release_age=span(model.min_release_age) if model.min_release_age else None,
+        min_release_age_except=frozenset(model.min_release_age_except),
     )
 
 
@@ -281,6 +295,16 @@ def read_private(path: Path | None, name: str) -> bytes:
     return _secret(path, name, private=True)
 
 
+def read_npm_keys(settings: Settings) -> Keys:
+    """The keys whose npm signatures count: the operator's own, else those that the program ships."""
+    if not settings.npm_keys:
+        return shipped_keys()
+    return {
+        key_id: read_registry_key(key_id, _secret(path, "npm_keys", private=False), str(path))
+        for key_id, path in settings.npm_keys
+    }
+
+
 def _secret(path: Path | None, name: str, *, private: bool) -> bytes:
     if path is None:
         return b""
@@ -290,11 +314,19 @@ def _secret(path: Path | None, name: str, *, private: bool) -> bytes:
     return raw
 
 
+def dangling_link(path: Path) -> Path | None:
+    """The link on the way to ``path`` that names nothing; None when it is just absent."""
+    return next((one for one in (path, *path.parents) if one.is_symlink() and not one.exists()), None)
+
+
 def _read_guarded(path: Path, limit: int, *, private: bool) -> bytes | None:
     """The bytes of a file that only we or root can change (or read, if ``private``); None if absent."""
     try:
         handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except FileNotFoundError:
+        if link := dangling_link(path):
+            # Somebody meant a file to be there: its defaults are not what he meant.
+            raise UsageError("a link to nothing", where=str(link), hint=f"correct or remove {link}") from None
         return None
     except OSError as broken:
         raise UsageError(f"cannot be read: {broken.strerror}", where=str(path)) from None

@@ -13,6 +13,7 @@ from typing import Final
 from builder.config_edit import set_pins
 from builder.locking import Project, resolve_lock
 from builder.providing import open_resolver, reference
+from builder.registry_trust import age_gate
 from builder.resolve.newest import BASE, MCP, NODE, PinStanding, Standing, newest_versions
 from builder.resolve.tags import Tagged, look_up
 from builder.roles import Role
@@ -88,7 +89,7 @@ def standings(
             workshop.reporter.step("ask for newer versions") as step,
             open_resolver(workshop, step) as resolver,
         ):
-            found = newest_versions(config, resolver, wanted)
+            found = newest_versions(config, resolver, wanted, age_gate(workshop))
     return (*found, ask_base(workshop, config)) if BASE in wanted else found
 
 

@@ -12,6 +12,7 @@ from images.digests import Integrity
 from images.errors import PinError
 from images.lock import NODE_PACKAGES, NODE_PARENT, AgentLock, Artifact, ArtifactKind, McpLock, Tree
 from images.oci import Platform
+from provenance.npm_signatures import Judged
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,10 +49,13 @@ class Asked:
         return f"{ArtifactKind.NODE}:{NODE_PACKAGES[platform]}@{self.node_version}"
 
 
-def compose(asked: Asked, sources: Mapping[str, Source], store: ContentStore) -> tuple[Artifact, ...]:
+def compose(
+    asked: Asked, sources: Mapping[str, Source], store: ContentStore, vouched: Mapping[str, Judged]
+) -> tuple[Artifact, ...]:
     """The artifacts, sorted by id. Every tarball is read from the store, where it was checked.
 
-    Raises PinError when a tarball is not the package that it was pinned as.
+    ``vouched``: by id, how each was authenticated. Raises PinError when a tarball is not the package that it
+    was pinned as.
     """
     used: dict[str, set[Platform]] = {}
     parents: dict[str, set[str]] = {}
@@ -72,6 +76,7 @@ def compose(asked: Asked, sources: Mapping[str, Source], store: ContentStore) ->
         _artifact(
             sources[name],
             facts[name],
+            vouched[name],
             size=store.path_of(sources[name].integrity).stat().st_size,
             platforms=tuple(sorted(used[name], key=str)),
             parents=tuple(sorted(parents.get(name, ()))),
@@ -109,6 +114,7 @@ def _add_parents(tree: Tree, facts: Mapping[str, PackageFacts], parents: dict[st
 def _artifact(
     source: Source,
     facts: PackageFacts,
+    judged: Judged,
     *,
     size: int,
     platforms: tuple[Platform, ...],
@@ -126,4 +132,7 @@ def _artifact(
         bins=facts.bins,
         scripts=facts.scripts,
         scripts_run=allowed and bool(facts.scripts),
+        authenticated=judged.authenticated,
+        signer=judged.signer,
+        signature=judged.signature,
     )

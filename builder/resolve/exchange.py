@@ -23,8 +23,8 @@ from images.errors import HostError, NetworkFailed, NetworkReason
 from images.strictjson import JsonValue, read_object
 
 RESULT_NAME: Final = "result.json"
-SCRIPTS: Final = ("resolve.mjs", "pull.mjs", "tar.mjs", "web.mjs", "clients.mjs")
-STEPS: Final = frozenset({"resolve", "view", "newest", "fetch", "pull"})
+SCRIPTS: Final = ("resolve.mjs", "facts.mjs", "pull.mjs", "tar.mjs", "web.mjs", "clients.mjs")
+STEPS: Final = frozenset({"resolve", "view", "newest", "facts", "fetch", "pull"})
 MAX_RESULT: Final = 1024 * 1024
 DEADLINE: Final = 1800.0  # seconds
 _MAX_LINE: Final = 4096

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from builder.resolve.exchange import Member, Resolver, exchange, said_error, unexpected
+from builder.resolve.facts import FACTS_NAME, MAX_FACTS, Facts, FactsRequest, read_facts
 from builder.resolve.failures import AT, At, failure
 from builder.resolve.npm_platform import Declared, NpmPlatform
 from images.digests import Integrity
@@ -17,12 +18,16 @@ MAX_NPM_LOCK: Final = 32 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class RootRequest:
-    """One root package, exact, to be resolved from an empty directory for a platform."""
+    """One root package, exact, to be resolved from an empty directory for a platform.
+
+    ``before``: nothing that was published later is taken (RFC 3339); empty: whatever is there.
+    """
 
     label: str  # for people: agents.pi = 0.73.1 on linux/amd64
     package: str
     version: str
     platform: NpmPlatform
+    before: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,12 +58,19 @@ class FetchRequest:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """Everything one container is asked."""
+    """Everything one container is asked.
+
+    ``times``: the facts must tell when versions were published. ``times_for``: where they are signed with one
+    of these keys, they must too.
+    """
 
     resolve: tuple[RootRequest, ...] = ()
     view: tuple[ViewRequest, ...] = ()
     newest: tuple[NewestRequest, ...] = ()
     fetch: tuple[FetchRequest, ...] = ()
+    facts: tuple[FactsRequest, ...] = ()
+    times: bool = False
+    times_for: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +112,7 @@ class Answer:
     locks: tuple[bytes, ...]
     views: tuple[View, ...]
     newest: tuple[Newest, ...] = ()
+    facts: tuple[Facts, ...] = ()
 
 
 def perform(job: Job, resolver: Resolver) -> Answer:
@@ -110,10 +123,13 @@ def perform(job: Job, resolver: Resolver) -> Answer:
     """
     locks: list[bytes] = []
     came: list[FetchRequest] = []
+    facts: list[tuple[Facts, ...]] = []
 
     def take(member: Member) -> None:
         if len(locks) < len(job.resolve):
             locks.append(member.read(f"locks/{len(locks)}.json", MAX_NPM_LOCK))
+        elif job.facts and not facts:
+            facts.append(read_facts(member.read(FACTS_NAME, MAX_FACTS), job.facts))
         elif len(came) < len(job.fetch):
             item = job.fetch[len(came)]
             content = member.stream(f"tarballs/{len(came)}.tgz", MAX_ARTIFACT_BYTES)
@@ -128,9 +144,9 @@ def perform(job: Job, resolver: Resolver) -> Answer:
     if (error := said_error(document, "code", *AT)) is not None:
         code, *at = error
         raise failure(code, At(*at))
-    if len(locks) != len(job.resolve) or len(came) != len(job.fetch):
+    if len(locks) != len(job.resolve) or len(came) != len(job.fetch) or bool(job.facts) != bool(facts):
         raise unexpected("less than was asked")
-    return Answer(tuple(locks), _views(job, document), _all_newest(job, document))
+    return Answer(tuple(locks), _views(job, document), _all_newest(job, document), *facts)
 
 
 def _request(job: Job) -> dict[str, JsonValue]:
@@ -142,6 +158,7 @@ def _request(job: Job) -> dict[str, JsonValue]:
                 "os": item.platform.os,
                 "cpu": item.platform.cpu,
                 "libc": item.platform.libc,
+                "before": item.before,
             }
             for item in job.resolve
         ],
@@ -151,6 +168,11 @@ def _request(job: Job) -> dict[str, JsonValue]:
             {"name": item.name, "version": item.version, "integrity": str(item.integrity)}
             for item in job.fetch
         ],
+        "facts": {
+            "packages": [{"name": item.name, "versions": list(item.versions)} for item in job.facts],
+            "times": job.times,
+            "times_for": list(job.times_for),
+        },
     }
 
 

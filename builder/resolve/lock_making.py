@@ -10,10 +10,12 @@ from builder.resolve.base_image import lock_base
 from builder.resolve.composing import Asked, Source, compose
 from builder.resolve.exchange import Resolver
 from builder.resolve.failures import GONE, At, failure
-from builder.resolve.job import FetchRequest, Job, RootRequest, View, ViewRequest, perform
+from builder.resolve.job import Job, RootRequest, View, ViewRequest, perform
 from builder.resolve.newest import BASE, MCP, NODE
 from builder.resolve.npm_platform import accepts, names_another_platform, npm_platform
 from builder.resolve.npm_tree import HINT, Missing, NpmTree, prune, read_npm_lock
+from builder.resolve.release_age import AgeGate
+from builder.resolve.vouching import Trust, fetch_and_vouch, kept_word, lacking, require_old_roots
 from builder.skills import ReadSkill
 from images.additions import Index
 from images.config import ImageConfig
@@ -37,6 +39,7 @@ from images.lock_laws import allowed_without_script, broken_law
 from images.lock_reader import NPM_NAME
 from images.oci import Platform
 from provenance.layout import blob_path
+from provenance.npm_signatures import Judged
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +47,7 @@ class LockRequest:
     """What a lock is made of besides the configuration; ``previous`` stays pinned where nothing changed.
 
     ``renew``: names (of agents, ``mcp.NAME``, ``node``) that are resolved again although their pin is the
-    same. ``skills``: as read from beside builder.toml, and in the store already.
+    same. ``skills``: as read from beside builder.toml, and in the store already. ``trust``: in what is new.
     """
 
     recipe: Recipe
@@ -53,6 +56,7 @@ class LockRequest:
     previous: Lock | None = None
     renew: frozenset[str] = frozenset()
     skills: tuple[ReadSkill, ...] = ()
+    trust: Trust = field(default_factory=Trust)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +87,7 @@ class _Pinned:
 
     trees: dict[tuple[str, Platform], Tree] = field(default_factory=dict)  # by name of the root
     sources: dict[str, Source] = field(default_factory=dict)
+    known: dict[str, Judged] = field(default_factory=dict)  # by id: what the previous lock says of it
 
     def on_all(self, name: str, platforms: tuple[Platform, ...]) -> tuple[Tree, ...]:
         return tuple(self.trees[name, platform] for platform in platforms)
@@ -110,13 +115,11 @@ def make_lock(config: ImageConfig, request: LockRequest, resolver: Resolver) -> 
     base = _base(config, request, resolver)
     pinned = _Pinned()
     new = tuple(
-        root
-        for root in _roots(config)
-        if root.name in request.renew or not _keep(root, request.previous, pinned)
+        root for root in _roots(config) if root.name in request.renew or not _keep(root, request, pinned)
     )
-    _resolve(new, resolver, pinned)
+    _resolve(new, request.trust, resolver, pinned)
     try:
-        fetch_sources(pinned.sources.values(), resolver)
+        vouched = fetch_and_vouch(pinned.sources.values(), pinned.known, request.trust, resolver)
     except PinError as broken:
         raise _named(broken, _user_of(broken.where, pinned)) from None
     agents, mcp = _agents(config, pinned), _servers(config, pinned)
@@ -126,6 +129,7 @@ def make_lock(config: ImageConfig, request: LockRequest, resolver: Resolver) -> 
         node_version=config.node.version,
         install_scripts=config.node.install_scripts,
     )
+    artifacts = compose(asked, pinned.sources, resolver.store, vouched)
     return _checked(
         Lock(
             config=config_digest(config),
@@ -137,7 +141,7 @@ def make_lock(config: ImageConfig, request: LockRequest, resolver: Resolver) -> 
             node_version=config.node.version,
             install_scripts=config.node.install_scripts,
             agents=agents,
-            artifacts=_with_skills(compose(asked, pinned.sources, resolver.store), config, request.skills),
+            artifacts=_with_skills(artifacts, config, request.skills),
             mcp=mcp,
             skills=tuple(skill.lock for skill in request.skills),
         )
@@ -199,16 +203,10 @@ def fetch(lock: Lock, resolver: Resolver) -> int:
 
 def fetch_sources(sources: Iterable[Source], resolver: Resolver) -> int:
     """Bring the tarballs that the store lacks; returns how many."""
-    lacking = sorted(
-        {
-            FetchRequest(source.name, source.version, source.integrity)
-            for source in sources
-            if not resolver.store.intact(source.integrity)
-        }
-    )
-    if lacking:
-        perform(Job(fetch=tuple(lacking)), resolver)
-    return len(lacking)
+    wanted = lacking(sources, resolver)
+    if wanted:
+        perform(Job(fetch=wanted), resolver)
+    return len(wanted)
 
 
 def _base(config: ImageConfig, request: LockRequest, resolver: Resolver) -> BaseLock:
@@ -239,8 +237,9 @@ def _roots(config: ImageConfig) -> tuple[_Root, ...]:
     )
 
 
-def _keep(root: _Root, previous: Lock | None, pinned: _Pinned) -> bool:
+def _keep(root: _Root, request: LockRequest, pinned: _Pinned) -> bool:
     """Take a root as the previous lock has it; False when that has it not, or at another version."""
+    previous = request.previous
     if previous is None or root.platform not in previous.platforms:
         return False
     if root.is_node:
@@ -257,19 +256,28 @@ def _keep(root: _Root, previous: Lock | None, pinned: _Pinned) -> bool:
     for name in kept:
         artifact = previous.artifact(name)
         pinned.add(Source(artifact.kind, artifact.name, artifact.version, artifact.integrity))
+        if (word := kept_word(artifact, request.trust)) is not None:
+            pinned.known[artifact.id] = word
     return True
 
 
-def _resolve(roots: tuple[_Root, ...], resolver: Resolver, pinned: _Pinned) -> None:
+def _resolve(roots: tuple[_Root, ...], trust: Trust, resolver: Resolver, pinned: _Pinned) -> None:
     if not roots:
         return
+    if trust.gate is not None:
+        require_old_roots(((root.package, root.version) for root in roots), trust.gate, resolver)
     questions = tuple(
-        RootRequest(root.label, root.package, root.version, npm_platform(root.platform)) for root in roots
+        RootRequest(
+            root.label, root.package, root.version, npm_platform(root.platform), _before(root, trust.gate)
+        )
+        for root in roots
     )
     try:
         answer = perform(Job(resolve=questions), resolver)
     except PinError as broken:
         name = next((root.name for root in roots if root.label == broken.where), "")
+        if trust.gate is not None and broken.reason == "not-found":
+            broken.what += ", or only in versions that are younger than min_release_age"
         raise _named(broken, name) from None
     trees = [
         prune(read_npm_lock(raw, root.label), npm_platform(root.platform), root.label)
@@ -278,6 +286,13 @@ def _resolve(roots: tuple[_Root, ...], resolver: Resolver, pinned: _Pinned) -> N
     for root, tree in zip(roots, trees, strict=True):
         _check_missing(root, tree.missing, resolver)
         _take(root, tree, pinned)
+
+
+def _before(root: _Root, gate: AgeGate | None) -> str:
+    """Below an excepted pin npm takes what is there; what is too young is then named, and refused."""
+    if gate is None or f"{root.package}@{root.version}" in gate.excepted:
+        return ""
+    return gate.cutoff.isoformat()
 
 
 def _named(broken: PinError, pin: str) -> PinError:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
 
 from builder.resolve.exchange import Resolver
+from builder.resolve.facts import Facts, FactsRequest
 from builder.resolve.failures import GONE, At, failure
-from builder.resolve.job import Job, Listing, NewestRequest, perform
+from builder.resolve.job import Job, Listing, NewestRequest, Published, perform
+from builder.resolve.release_age import AgeGate
 from images.config import ImageConfig, check_version
 from images.lock import NODE_PACKAGES
 
@@ -54,19 +56,26 @@ class PinStanding:
 
 
 def newest_versions(
-    config: ImageConfig, resolver: Resolver, names: frozenset[str] | None = None
+    config: ImageConfig,
+    resolver: Resolver,
+    names: frozenset[str] | None = None,
+    gate: AgeGate | None = None,
 ) -> tuple[PinStanding, ...]:
     """Ask for Node, every agent and MCP server, or for those of ``names`` only; one run of the container.
 
     The newest of an agent or MCP server is the dist-tag ``latest``; Node's the newest of the pinned major
     line that all declared platforms have. Deprecated versions and pre-releases are never proposed. A pin that
-    is gone is an answer; a registry that cannot be asked raises NetworkFailed.
+    is gone is an answer; a registry that cannot be asked raises NetworkFailed. With a ``gate`` nothing is
+    proposed that is too young: the newest is then the newest below it that is old enough.
     """
     pins = tuple(pin for pin in _pins(config) if names is None or pin.name in names)
     questions = [NewestRequest(package, pin.range, pin.version) for pin in pins for package in pin.packages]
     if not questions:
         return ()
-    answers = iter(perform(Job(newest=tuple(questions)), resolver).newest)
+    asked = tuple(FactsRequest(one.name) for one in questions) if gate is not None else ()
+    answer = perform(Job(newest=tuple(questions), facts=asked, times=gate is not None), resolver)
+    answers = iter(answer.newest)
+    facts = dict(zip(asked, answer.facts, strict=True))
     found = []
     for pin in pins:
         told = [next(answers) for _ in pin.packages]
@@ -74,7 +83,10 @@ def newest_versions(
             for listing in (one.found, one.pinned):
                 if listing.code and listing.code not in GONE:
                     raise failure(listing.code, At(pin.place, package, "newest"))
-        found.append(_stand(pin, [one.found for one in told], [one.pinned for one in told]))
+        stand = _stand(pin, [one.found for one in told], [one.pinned for one in told])
+        if gate is not None and stand.target:
+            stand = _old_enough(pin, stand, [facts[FactsRequest(name)] for name in pin.packages], gate)
+        found.append(stand)
     return tuple(found)
 
 
@@ -126,6 +138,50 @@ def _stand(pin: _Pin, found: list[Listing], pinned: list[Listing]) -> PinStandin
         standing = _compare(pin.version, newest)
     deprecated = any(one.deprecated for listing in pinned for one in listing.versions)
     return PinStanding(pin.name, pin.place, pin.version, newest, standing, deprecated)
+
+
+def _old_enough(pin: _Pin, stand: PinStanding, facts: list[Facts], gate: AgeGate) -> PinStanding:
+    """The same pin, but moved no further than to what is old enough on every platform."""
+    for package, known in zip(pin.packages, facts, strict=True):
+        if known.code:
+            raise failure(known.code, At(pin.place, package, "facts"))
+    offered = set.intersection(
+        *(_offered(pin, package, known, gate) for package, known in zip(pin.packages, facts, strict=True))
+    )
+    highest = precedence(stand.newest)
+    lowest = precedence(pin.version) if stand.standing is Standing.OUTDATED else None
+    below = [
+        one for one in offered if precedence(one) <= highest and (lowest is None or precedence(one) > lowest)
+    ]
+    newest = max(below, key=precedence, default="")
+    if newest == stand.newest:
+        return stand
+    problems = (
+        gate.problem(f"{package}@{stand.newest}", release.published)
+        for package, known in zip(pin.packages, facts, strict=True)
+        if (release := known.release(stand.newest)) is not None
+    )
+    note = next(filter(None, problems), f"{stand.newest} is younger") + ": too young for min_release_age"
+    if newest:
+        return replace(stand, newest=newest, note=note)
+    if stand.standing is Standing.GONE:
+        return replace(stand, newest="", note=note)
+    return replace(stand, newest=pin.version, standing=Standing.CURRENT, note=note)
+
+
+def _offered(pin: _Pin, package: str, known: Facts, gate: AgeGate) -> set[str]:
+    """What may be proposed of one package: of Node the pinned major line alone."""
+    versions = tuple(Published(one.version, one.deprecated) for one in known.releases)
+    usable = {
+        one
+        for one in _usable(Listing("", versions))
+        if pin.range == LATEST or one.partition(".")[0] == pin.range
+    }
+    return {
+        one.version
+        for one in known.releases
+        if one.version in usable and gate.problem(f"{package}@{one.version}", one.published) is None
+    }
 
 
 def _compare(pinned: str, newest: str) -> Standing:

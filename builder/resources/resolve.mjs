@@ -1,11 +1,12 @@
 // Runs npm inside the resolver container: reads /run/job/job.json, writes one tar to standard output.
 //
-// This file decides nothing. A job that pulls an image goes to pull.mjs. Else it answers four kinds of questions, and the program that asked checks every answer:
+// This file decides nothing. A job that pulls an image goes to pull.mjs. Else it answers five kinds of questions, and the program that asked checks every answer:
 //   resolve: exact root packages -> the package-lock.json that npm makes for them in an empty directory
 //   view:    name and range      -> the platform fields of the best matching version, or npm's error code
 //   newest:  name, range, pinned -> the versions in that range, and whether the pinned one is still there
+//   facts:   name and versions   -> when they were published and how they are signed (facts.mjs)
 //   fetch:   name and version    -> the tarball, found in npm's cache by its integrity
-// The tar holds the locks, the tarballs in the order asked, and result.json last: what came before a failure is
+// The tar holds the locks, facts.json, the tarballs in the order asked, and result.json last: what came before a failure is
 // not lost. Progress goes to standard error, one JSON object a line. No message of npm's is
 // passed on: it may hold an address with a credential. Only npm's error codes are.
 
@@ -83,7 +84,7 @@ async function resolveOne(env, work, number, item) {
   await npm(env, folder, [
     'install', ...(foreign ? ['--force'] : []), '--package-lock-only', '--ignore-scripts', '--no-audit', '--no-fund', '--lockfile-version=3',
     '--install-strategy=hoisted', '--omit=dev',
-    `--os=${item.os}`, `--cpu=${item.cpu}`, `--libc=${item.libc}`,
+    `--os=${item.os}`, `--cpu=${item.cpu}`, `--libc=${item.libc}`, ...(item.before ? [`--before=${item.before}`] : []),
   ])
   return readFile(join(folder, 'package-lock.json'))
 }
@@ -112,6 +113,28 @@ async function newestOne(env, work, item) {
     [item.range, item.pinned].map((range) => versionsOf(env, work, item.name, range)),
   )
   return { found, pinned }
+}
+
+// A child: it speaks TLS itself. Its lines are put into one array as they are.
+function askFacts(env, work, facts) {
+  return new Promise((resolve, reject) => {
+    const child = spawn(process.execPath, [join(JOB, 'facts.mjs')], { cwd: work, env, stdio: ['pipe', 'pipe', 'ignore'] })
+    child.stdin.on('error', () => {}) // it ended early: its exit code says so
+    child.stdin.end(JSON.stringify(facts))
+    const chunks = []
+    let size = 0
+    child.stdout.on('data', (chunk) => {
+      size += chunk.length
+      if (size > MAX_OUTPUT) child.kill('SIGKILL')
+      else chunks.push(chunk)
+    })
+    child.on('error', (error) => reject(new NpmFailed(String(error.code ?? 'ESPAWN'))))
+    child.on('close', (status) => {
+      if (status !== 0) return reject(new NpmFailed('ENPM'))
+      const lines = Buffer.concat(chunks).toString().split('\n').filter(Boolean)
+      resolve(Buffer.from(`[${lines.join(',')}]`))
+    })
+  })
 }
 
 const cached = (work, integrity) => {
@@ -202,6 +225,10 @@ async function answer(env, work, job, result) {
   for (const [number, item] of job.newest.entries()) {
     progress({ step: 'newest', name: item.name, done: number, total: job.newest.length })
     result.newest.push(await newestOne(env, work, item))
+  }
+  if (job.facts?.packages.length) {
+    progress({ step: 'facts', name: '', done: 0, total: job.facts.packages.length })
+    await putBytes('facts.json', await askFacts(env, work, job.facts))
   }
   await fetchAll(env, work, job.fetch)
 }

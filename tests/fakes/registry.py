@@ -28,6 +28,7 @@ _IN_LOCK = (
 )
 _ASKED = (("found", "range"), ("pinned", "pinned"))
 
+LONG_AGO = "2020-01-01T00:00:00.000Z"
 EXITED = Outcome(ending=Ending.EXITED, exit_code=0)
 
 
@@ -57,6 +58,8 @@ class FakeRegistry:
     tarballs: dict[str, bytes] = field(default_factory=dict)
     nested: dict[str, str] = field(default_factory=dict)  # path in the tree -> name@version
     latest: dict[str, str] = field(default_factory=dict)  # package -> version of the dist-tag
+    published: dict[str, str] = field(default_factory=dict)  # name@version -> when; else long ago
+    signatures: dict[str, list[Package]] = field(default_factory=dict)  # name@version -> keyid and sig
     broken: dict[str, str] = field(default_factory=dict)  # package -> what asking for its versions fails with
     error: dict[str, str] | None = None
     outcome: Outcome = EXITED
@@ -100,6 +103,8 @@ class FakeRegistry:
         newest = [self._newest(item) for item in job["newest"]]
         document = {"schema": 1, "error": error, "view": views, "newest": newest}
         members = {f"locks/{n}.json": raw for n, raw in enumerate(locks)}
+        if packages := job.get("facts", {}).get("packages"):
+            members["facts.json"] = json.dumps([self._facts(item) for item in packages]).encode()
         if not error or job["fetch"]:
             members |= {f"tarballs/{n}.tgz": raw for n, raw in enumerate(tarballs)}
         members["result.json"] = json.dumps(document).encode()
@@ -110,6 +115,26 @@ class FakeRegistry:
         if spec not in self.packages or spec in self.gone:
             return {"code": "E404"}
         return {key: self.packages[spec].get(key, []) for key in ("os", "cpu", "libc")}
+
+    def _facts(self, item: dict[str, Any]) -> Package:
+        if item["name"] in self.broken:
+            return {"code": self.broken[item["name"]]}
+        there = [
+            (spec, package)
+            for spec, package in self.packages.items()
+            if package["name"] == item["name"] and spec not in self.gone
+        ]
+        found = [
+            {
+                "version": package["version"],
+                "published": self.published.get(spec, LONG_AGO),
+                "deprecated": bool(package.get("deprecated")),
+                "signatures": self.signatures.get(spec, []),
+            }
+            for spec, package in there
+            if not item["versions"] or package["version"] in item["versions"]
+        ]
+        return {"latest": self.latest.get(item["name"], ""), "versions": found} if there else {"code": "E404"}
 
     def _newest(self, item: dict[str, str]) -> Package:
         return {key: self._versions(item["name"], item[asked]) for key, asked in _ASKED}

@@ -54,6 +54,8 @@ def _upgrade(invocation: Invocation, project: Project) -> Result:
 
 
 def _why_it_stays(one: PinStanding) -> str:
+    if one.note:
+        return one.note
     if one.standing is Standing.AHEAD:
         return f"newer than {one.newest}, the latest of its publisher"
     if one.standing is Standing.UNKNOWN:

@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
-from builder.settings import GivenImage, Settings, load_settings, parse_settings, read_ca_bundle, read_npmrc
+from builder.settings import (
+    GivenImage,
+    Settings,
+    load_settings,
+    parse_settings,
+    read_ca_bundle,
+    read_npm_keys,
+    read_npmrc,
+)
 from images.digests import Digest
-from images.errors import UsageError
+from images.errors import KeyUnusable, UsageError
+from provenance.npm_signatures import shipped_keys
+from tests.fakes.locks import KEY_ID
+from tests.fakes.signed import key_pair, public_pem
 
 DIGEST = "sha256:" + "a" * 64
 
@@ -54,7 +66,17 @@ def test_an_image_by_digest_with_the_registry_that_has_it(key: str) -> None:
         ('schema = 1\nbase = "r.test/x@sha256:12"', "base: expected sha256:"),
         ("schema = 1\nbase = 1", "base: expected text"),
         ('schema = 1\nca_bundle = "ca.pem"', "ca_bundle: expected an absolute path"),
-        ('schema = 1\nmin_release_age = "3d"', "min_release_age: not enforced in this version yet"),
+        ('schema = 1\nmin_release_age = "3 days"', "min_release_age: '3 days': expected a duration such as"),
+        ('schema = 1\nmin_release_age = "0d"', "expected a duration such as"),
+        ("schema = 1\nmin_release_age = 3", "min_release_age: expected text"),
+        ('schema = 1\nmin_release_age_except = ["pi"]', "expected name@version, one exact version"),
+        ('schema = 1\nmin_release_age_except = ["pi@latest"]', "expected name@version"),
+        ('schema = 1\nmin_release_age_except = ["pi@^1.0.0"]', "expected name@version"),
+        ('schema = 1\nmin_release_age_except = ["@a/b@*"]', "expected name@version"),
+        ('schema = 1\nmin_release_age_except = "pi@1.0.0"', "min_release_age_except"),
+        ('schema = 1\n[npm_keys]\nmine = "/k.pub"', "expected a key id: SHA256:"),
+        (f'schema = 1\n[npm_keys]\n"{KEY_ID}" = "k.pub"', "expected an absolute path"),
+        (f'schema = 1\n[npm_keys]\n"{KEY_ID}" = 1', "npm_keys"),
         ('schema = 1\nupstream_proxy = "x"', "upstream_proxy: not in this version yet"),
         ('schema = 1\n[registries]\nnpm = "x"', "registries.npm: expected http"),
         ('schema = 1\n[registries]\nnpm = "http://x/"', "registries.npm: expected https://"),
@@ -79,6 +101,62 @@ def test_refused(text: str, said: str) -> None:
         parse_settings(text, where="s")
     assert said in str(refused.value)
     assert "dummy-word" not in str(refused.value)
+
+
+def test_the_age_of_releases() -> None:
+    excepted = '["@a/b@1.0.0-rc.1", "mcp@2026.1.2.post1"]'
+    text = f'schema = 1\nmin_release_age = "3d"\nmin_release_age_except = {excepted}\n'
+    found = parse_settings(text, where="s")
+    assert found.min_release_age == timedelta(days=3)
+    assert found.min_release_age_except == {"@a/b@1.0.0-rc.1", "mcp@2026.1.2.post1"}
+
+
+def test_keys_of_ones_own_take_the_place_of_the_shipped_ones(tmp_path: Path) -> None:
+    assert read_npm_keys(Settings()) == shipped_keys()
+    private, made = key_pair(KEY_ID)
+    path = tmp_path / "registry.pub"
+    found = parse_settings(f'schema = 1\n[npm_keys]\n"{KEY_ID}" = "{path}"\n', where="s")
+    with pytest.raises(UsageError, match="names a npm_keys that is not there"):
+        read_npm_keys(found)
+    path.write_bytes(public_pem(private))
+    assert read_npm_keys(found) == {KEY_ID: made}
+    path.chmod(0o666)
+    with pytest.raises(UsageError, match="others can change"):
+        read_npm_keys(found)
+    path.chmod(0o644)
+    path.write_bytes(b"nothing")
+    with pytest.raises(KeyUnusable, match="not one PEM block"):
+        read_npm_keys(found)
+
+
+@pytest.mark.parametrize("depth", [0, 1, 2])
+def test_a_link_to_nothing_is_an_error_and_no_absent_file(tmp_path: Path, depth: int) -> None:
+    """Of the file, of its folder, or of a folder above."""
+    path = tmp_path / "a/b/settings.toml"
+    link = (path, *path.parents)[depth]
+    link.parent.mkdir(parents=True, exist_ok=True)
+    target = tmp_path / "elsewhere"
+    link.symlink_to(target)
+    with pytest.raises(UsageError, match="a link to nothing") as refused:
+        load_settings(path)
+    assert refused.value.where == str(link)
+    link.unlink()
+    assert load_settings(path) == Settings()
+
+
+def test_a_link_to_a_file_is_followed(tmp_path: Path) -> None:
+    (tmp_path / "real.toml").write_text('schema = 1\nengine = "podman"\n')
+    (tmp_path / "settings.toml").symlink_to("real.toml")
+    assert load_settings(tmp_path / "settings.toml").engine == "podman"
+
+
+@pytest.mark.parametrize("name", ["ca_bundle", "npmrc"])
+def test_a_named_file_that_is_a_link_to_nothing(tmp_path: Path, name: str) -> None:
+    path = tmp_path / "file"
+    path.symlink_to("nowhere")
+    settings = parse_settings(f'schema = 1\n{name} = "{path}"\n', where="s")
+    with pytest.raises(UsageError, match="a link to nothing"):
+        (read_ca_bundle if name == "ca_bundle" else read_npmrc)(settings)
 
 
 def test_files(tmp_path: Path) -> None:

