@@ -38,6 +38,7 @@ class Command:
     deadline: float
     working_dir: Path = Path("/")
     stdin: Input = field(default=None, repr=False)
+    hold_stdin: bool = False  # keep the pipe open after ``stdin`` (bytes or chunks) until the child ends
     stdout_path: Path | None = None
     stdout_limit: int = 1 << 34
     capture: int = 1 << 20  # most bytes kept of each pipe, the first ones; the live callbacks see every chunk

@@ -340,7 +340,7 @@ class _Supervision:
         if not self._pending:
             chunk = next(self._feed, None) if self._feed is not None else None
             if chunk is None:
-                self._close_stdin()
+                self._end_of_input()
                 return
             self._pending = memoryview(chunk)
         try:
@@ -349,6 +349,13 @@ class _Supervision:
         except BlockingIOError:
             return
         except BrokenPipeError:  # the child wants no more; its exit code says whether that is fine
+            self._close_stdin()
+
+    def _end_of_input(self) -> None:
+        """Held: the pipe closes by itself when this process dies, and that is what the child watches."""
+        if self._command.hold_stdin and self._process.stdin is not None:
+            self._selector.unregister(self._process.stdin)
+        else:
             self._close_stdin()
 
     def _close_stdin(self) -> None:

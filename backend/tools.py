@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from backend.commands import Input
 from backend.containers import (
     ContainerPlan,
     ExecPlan,
@@ -31,8 +30,12 @@ TOOL_LABEL: Final = "agent-image-builder.tool"  # a fresh random value for each 
 Labels = tuple[tuple[str, str], ...]
 
 _JOB_BYTES: Final = 64 * 1024 * 1024
-# The job and its secrets live in a memory file system, and arrive as a tar on standard input.
-_RESOLVE: Final = "umask 022 && mkdir -p /run/job && tar -x -C /run/job && exec node /run/job/resolve.mjs"
+# The job and its secrets live in a memory file system, and arrive as a tar of known size on standard input.
+# Then nothing comes but the end of the input: when this process dies, however it dies, PID 1 is told to end.
+_RESOLVE: Final = (
+    'exec 3<&0 </dev/null; umask 022; mkdir -p /run/job && head -c "$1" <&3 | tar -x -C /run/job || exit; '
+    "( cat <&3 >/dev/null; kill -TERM 1 ) & exec 3<&-; exec node /run/job/resolve.mjs"
+)
 
 # PID 1 reads our pipe: when this process dies, however it dies, the build container ends with all that it
 # runs. BuildKit's own end stops PID 1 too.
@@ -70,39 +73,47 @@ def run_resolver(
     engine: Engine,
     image: LoadedImage,
     *,
-    stdin: Input,
+    job: bytes,
     stdout_path: Path,
     on_progress: Callable[[bytes], None],
     deadline: float,
     labels: Labels,
 ) -> Outcome:
-    """Run the resolver over the job tar on ``stdin``; its result tar lands in ``stdout_path``.
+    """Run the resolver over the tar ``job``; its result tar lands in ``stdout_path``.
 
     ``on_progress`` gets the chunks of its standard error. ``deadline`` in seconds holds inside and outside.
-    The exit code is the container's own, and the container is gone when this returns or raises (HostError).
+    The exit code is the container's own. The container is gone when this returns or raises (HostError), and
+    it ends when this process dies.
     """
-    plan = resolver_plan(image, token=secrets.token_hex(8), deadline=deadline, labels=labels)
+    token = secrets.token_hex(8)
+    plan = resolver_plan(image, token=token, size=len(job), deadline=deadline, labels=labels)
     with created(engine, plan) as container:
         outcome = engine.start_attached(
             container,
-            stdin=stdin,
+            stdin=job,
             on_stdout=None,
             on_stderr=on_progress,
             deadline=deadline + 15,
             stdout_path=stdout_path,
+            hold_stdin=True,
         )
         return _with_own_code(engine, container, outcome)
 
 
-def resolver_plan(image: LoadedImage, *, token: str, deadline: float, labels: Labels) -> ContainerPlan:
-    """The one plan with a network. No capability, no host path; its root is writable and thrown away."""
+def resolver_plan(
+    image: LoadedImage, *, token: str, size: int, deadline: float, labels: Labels
+) -> ContainerPlan:
+    """The one plan with a network. No capability, no host path; its root is writable and thrown away.
+
+    ``size``: of the job, in bytes.
+    """
     return ContainerPlan(
         purpose=Purpose.RESOLVE,
         image=image,
         name=f"agent-image-builder-resolve-{token}",
         labels=(*labels, (TOOL_LABEL, token)),
         entrypoint=("/usr/bin/timeout",),
-        arguments=("--kill-after=5", str(math.ceil(deadline)), "sh", "-c", _RESOLVE),
+        arguments=("--kill-after=5", str(math.ceil(deadline)), "sh", "-c", _RESOLVE, "resolve", str(size)),
         user=None,
         hostname="resolver",
         network=Network.ORDINARY,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -86,11 +86,13 @@ class ContainerCalls(ABC):
         on_stderr: OnChunk | None,
         deadline: float,
         stdout_path: Path | None = None,
+        hold_stdin: bool = False,
     ) -> Outcome:
         """Start and stay until it ends. A time-out ends the client only: the caller removes the container."""
         command = self.client.command(
             *_attached(container), stdin=stdin, deadline=deadline, stdout_path=stdout_path
         )
+        command = replace(command, hold_stdin=hold_stdin)
         return run(command, on_stdout=on_stdout, on_stderr=on_stderr)
 
     def copy_in(self, container: str, target: str, tar: Path) -> None:

@@ -49,8 +49,12 @@ class Engine(Protocol):
         on_stderr: OnChunk | None,
         deadline: float,
         stdout_path: Path | None = None,
+        hold_stdin: bool = False,
     ) -> Outcome:
-        """Start and stay until it ends. A time-out ends the client only: the caller removes the container."""
+        """Start and stay until it ends. A time-out ends the client only: the caller removes the container.
+
+        ``hold_stdin``: its input stays open after ``stdin``, and ends when this process dies.
+        """
 
     def start(self, container: str) -> None:
         """Start detached."""

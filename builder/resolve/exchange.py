@@ -94,7 +94,7 @@ def in_container(engine: Engine, image: LoadedImage, labels: tuple[tuple[str, st
         return run_resolver(
             engine,
             image,
-            stdin=job,
+            job=job,
             stdout_path=result,
             on_progress=on_stderr,
             deadline=DEADLINE,

@@ -169,7 +169,9 @@ class FakeEngine:
         on_stderr: OnChunk | None,
         deadline: float,
         stdout_path: Path | None = None,
+        hold_stdin: bool = False,
     ) -> Outcome:
+        del hold_stdin  # the fake's container ends by itself
         self._called("start_attached")
         found = self._get(container)
         found.started = True

@@ -399,7 +399,7 @@ def test_the_resolver_gets_its_job_by_pipe_and_gives_its_result_by_pipe(
     outcome = run_resolver(
         engine,
         image,
-        stdin=packed.stdout,
+        job=packed.stdout,
         stdout_path=tmp_path / "result",
         on_progress=progress.extend,
         deadline=60,
@@ -419,19 +419,17 @@ def test_a_resolver_that_hangs_is_ended_and_gone(
     labels: tuple[tuple[str, str], ...],
 ) -> None:
     image = engine.load(open_image(kept_state.layout, bootstrapped.resolver), tmp_path)
-    packed = run(
-        Command(
-            argv=("tar", "-c", "-C", "/", "--transform=s,.*,resolve.mjs,", "dev/null"),
-            environment={"PATH": os.defpath},
-            deadline=30,
-        )
-    )
-    assert packed.ok
+    job = io.BytesIO()
+    with tarfile.open(fileobj=job, mode="w") as archive:
+        script = b"setInterval(() => {}, 1000)"
+        member = tarfile.TarInfo("resolve.mjs")
+        member.size = len(script)
+        archive.addfile(member, io.BytesIO(script))
     began = time.monotonic()
     outcome = run_resolver(
         engine,
         image,
-        stdin=_endless(packed.stdout),
+        job=job.getvalue(),
         stdout_path=tmp_path / "result",
         on_progress=lambda _chunk: None,
         deadline=3,
@@ -439,11 +437,3 @@ def test_a_resolver_that_hangs_is_ended_and_gone(
     )
     assert not outcome.ok
     assert time.monotonic() - began < 40
-
-
-def _endless(start: bytes) -> Iterator[bytes]:
-    """An input that never ends: the job never becomes complete."""
-    yield start[:512]
-    while True:
-        time.sleep(0.05)
-        yield b""

@@ -78,7 +78,7 @@ def plans(loaded: LoadedImage) -> dict[str, ContainerPlan]:
     return {
         "launch": launch,
         "probe": probe,
-        "resolve": resolver_plan(loaded, token="0" * 16, deadline=600, labels=LABELS),
+        "resolve": resolver_plan(loaded, token="0" * 16, size=20480, deadline=600, labels=LABELS),
         "build": build_plan(
             loaded, token="0" * 16, deadline=3600, labels=LABELS, socket_dir=Path("/srv/state/b")
         ),

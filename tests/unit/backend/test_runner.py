@@ -26,6 +26,7 @@ def command(
     stdout_path: Path | None = None,
     stdout_limit: int = 1 << 30,
     working_dir: Path = Path("/"),
+    hold_stdin: bool = False,
 ) -> Command:
     return Command(
         argv=argv,
@@ -37,6 +38,7 @@ def command(
         stdout_path=stdout_path,
         stdout_limit=stdout_limit,
         working_dir=working_dir,
+        hold_stdin=hold_stdin,
     )
 
 
@@ -95,6 +97,13 @@ def test_input_from_a_file_a_descriptor_and_an_iterator(tmp_path: Path) -> None:
         run(command("cat", stdin=iter((b"a", b"", b"b" * 300_000, b"c")))).stdout
         == b"a" + b"b" * 300_000 + b"c"
     )
+
+
+@pytest.mark.parametrize(("hold", "seen"), [(False, b"abc0"), (True, b"abc124")])
+def test_input_that_is_held_open_does_not_end(hold: bool, seen: bytes) -> None:
+    script = "head -c 3; timeout 0.5 cat; printf $?"
+    outcome = run(command("sh", "-c", script, stdin=b"abc", hold_stdin=hold))
+    assert (outcome.ok, outcome.stdout) == (True, seen)
 
 
 def test_a_child_that_reads_no_input_is_not_a_failure() -> None:

@@ -48,7 +48,7 @@ def resolve(engine: FakeEngine, loaded: LoadedImage, tmp_path: Path) -> tuple[Ou
     outcome = run_resolver(
         engine,
         loaded,
-        stdin=b"job tar",
+        job=b"job tar",
         stdout_path=tmp_path / "result",
         on_progress=progress.extend,
         deadline=60,
@@ -108,18 +108,19 @@ def test_a_container_that_the_engine_lost_is_an_error(
 def test_only_containers_of_this_call_are_removed(
     engine: FakeEngine, loaded: LoadedImage, tmp_path: Path
 ) -> None:
-    other = engine.create(resolver_plan(loaded, token="0" * 16, deadline=1, labels=LABELS))
+    other = engine.create(resolver_plan(loaded, token="0" * 16, size=7, deadline=1, labels=LABELS))
     resolve(engine, loaded, tmp_path)
     assert set(engine.containers) == {other}
 
 
 def test_the_resolver_s_plan_is_fixed(loaded: LoadedImage) -> None:
-    plan = resolver_plan(loaded, token="0" * 16, deadline=59.2, labels=LABELS)
+    plan = resolver_plan(loaded, token="0" * 16, size=7, deadline=59.2, labels=LABELS)
     assert plan.network is Network.ORDINARY
     assert plan.entrypoint == ("/usr/bin/timeout",)
     assert plan.arguments[:4] == ("--kill-after=5", "60", "sh", "-c")
     assert [item.path for item in plan.tmpfs] == ["/run/job"]
     assert (plan.read_only_binds, plan.private_binds, plan.volumes) == ((), (), ())
+    assert plan.arguments[-2:] == ("resolve", "7")
     assert plan.environment == ()
     assert dict(plan.labels) == {**dict(LABELS), TOOL_LABEL: "0" * 16}
 
