@@ -89,11 +89,19 @@ def is_alive(leases: Path, lease_id: str) -> bool:
 
 def forget_dead_leases(leases: Path) -> None:
     """Remove lease files that nobody holds."""
+    for path in dead_leases(leases):
+        path.unlink(missing_ok=True)
+
+
+def dead_leases(leases: Path) -> tuple[Path, ...]:
+    """Lease files that nobody holds."""
     if not leases.is_dir():
-        return
-    for path in sorted(leases.iterdir()):
-        if _ID.fullmatch(path.name) and not is_alive(leases, path.name):
-            path.unlink(missing_ok=True)
+        return ()
+    return tuple(
+        path
+        for path in sorted(leases.iterdir())
+        if _ID.fullmatch(path.name) and not is_alive(leases, path.name)
+    )
 
 
 @contextlib.contextmanager

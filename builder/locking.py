@@ -7,6 +7,7 @@ import stat
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from builder.references import refer_to_project
 from builder.resolve.freshness import check_lock, require_fresh
 from builder.settings import Settings
 from builder.skills import ReadSkill, read_skills, store_skills
@@ -63,12 +64,14 @@ def read_fresh_lock(project: Project, settings: Settings) -> tuple[Lock, bytes]:
 
 def write_new_lock(workshop: Workshop, project: Project) -> tuple[Lock, bool]:
     """Resolve, fetch and write the lock. Returns it, and whether the file changed."""
-    lock = resolve_lock(workshop, project)
-    raw = lock_bytes(lock)
-    if project.lock_path.is_file() and project.lock_path.read_bytes() == raw:
-        return lock, False
-    replace_file(project.lock_path, raw)
-    return lock, True
+    with workshop.at_work():
+        lock = resolve_lock(workshop, project)
+        raw = lock_bytes(lock)
+        changed = not (project.lock_path.is_file() and project.lock_path.read_bytes() == raw)
+        if changed:
+            replace_file(project.lock_path, raw)
+        refer_to_project(workshop.state, project.lock_path, raw)
+    return lock, changed
 
 
 def resolve_lock(workshop: Workshop, project: Project, *, renew: frozenset[str] = frozenset()) -> Lock:

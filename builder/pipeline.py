@@ -9,6 +9,7 @@ from datetime import datetime
 
 from builder.evidence import attach_evidence, find_proved, remember
 from builder.locking import Project, fetch_missing, keep_skills, read_fresh_lock
+from builder.references import refer_to_project
 from builder.workshop import Workshop
 from images.digests import Digest
 from images.key import summarise
@@ -55,7 +56,13 @@ class BuildResult:
 
 def build(workshop: Workshop, request: BuildRequest) -> BuildResult:
     """The proved image of a lock: found by its key and checked again, or built."""
+    with workshop.at_work():
+        return _build(workshop, request)
+
+
+def _build(workshop: Workshop, request: BuildRequest) -> BuildResult:
     lock, lock_raw = read_fresh_lock(request.project, workshop.settings)
+    refer_to_project(workshop.state, request.project.lock_path, lock_raw)
     summary = summarise(lock, request.platform)
     known = _known(workshop, request, summary, lock_raw)
     if known is not None:

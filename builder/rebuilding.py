@@ -50,6 +50,13 @@ def rebuild(
     an image can be stated; then the statement is attached to the first. VerifyFailed (reason
     ``rebuild-differs``) names the layers and paths that differ; nothing is attached then.
     """
+    with workshop.at_work():
+        return _rebuild(workshop, verified, now, signer)
+
+
+def _rebuild(
+    workshop: Workshop, verified: VerifiedImage, now: Callable[[], datetime], signer: Signer | None
+) -> Rebuilt:
     lock, image = verified.lock, verified.image
     _require_own_recipe(workshop, lock)
     fetch_missing(workshop, lock)

@@ -22,8 +22,9 @@ from provenance.writing import replace_file, state_errors
 
 _ID_BYTES: Final = 16
 _MAX_ID_BYTES: Final = 256
+_USE: Final = "use.lock"
 _ID: Final = re.compile(rf"[0-9a-f]{{{2 * _ID_BYTES}}}")
-_FOLDERS: Final = ("store", "staging", "leases", "client", "bootstrap", "probe", "turns")
+_FOLDERS: Final = ("store", "staging", "leases", "client", "bootstrap", "probe", "turns", "references")
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,13 +82,53 @@ class State:
         """What was found out about engines, per boot."""
         return self.root / "probe"
 
+    @property
+    def references(self) -> Path:
+        """What outside of this state needs what is in it: locks of projects, imported locks, added files."""
+        return self.root / "references"
+
+    @property
+    def turns(self) -> Path:
+        """One file for each key being built, under a kernel lock."""
+        return self.root / "turns"
+
+    @property
+    def staged(self) -> Path:
+        """Where directories of work under way lie, each under a kernel lock."""
+        return self.root / "staging"
+
+    @contextmanager
+    def in_use(self, on_wait: Callable[[], None]) -> Iterator[None]:
+        """Work that puts things into this state, or needs what is there: nothing is collected meanwhile.
+
+        Any number of processes at once; ``on_wait`` is called when one collects just now. It may be nested.
+        """
+        with _use(self.root / _USE, fcntl.LOCK_SH, on_wait):
+            yield
+
+    @contextmanager
+    def collecting(self, on_wait: Callable[[], None]) -> Iterator[None]:
+        """Nobody else works with what is in this state. ``on_wait`` is called when somebody does just now."""
+        with _use(self.root / _USE, fcntl.LOCK_EX, on_wait):
+            yield
+
+    def sweep_staging(self, *, remove: bool = True) -> tuple[Path, ...]:
+        """The staging directories that dead processes left; gone afterwards, unless only asked for."""
+        with state_errors(self.staged), _locked_folder(self.staged):
+            return _sweep(self.staged, remove=remove)
+
+    def stale_turns(self) -> tuple[Path, ...]:
+        """Files of turns that killed processes left: nobody holds them."""
+        with state_errors(self.turns):
+            return tuple(path for path in sorted(self.turns.iterdir()) if _is_free(path))
+
     @contextmanager
     def turn(self, name: str, on_wait: Callable[[], None]) -> Iterator[None]:
         """One process at a time for this name (one path segment), by a kernel lock that dies with its holder.
 
         ``on_wait`` is called once when another process is at it; a signal ends the waiting.
         """
-        path = self.root / "turns" / name
+        path = self.turns / name
         with state_errors(path):
             handle = _take_turn(path, on_wait)
         try:
@@ -100,7 +141,7 @@ class State:
     @contextmanager
     def staging(self, purpose: str) -> Iterator[Path]:
         """A private directory that is gone afterwards; those that dead processes left are swept first."""
-        parent = self.root / "staging"
+        parent = self.staged
         with state_errors(parent), _locked_folder(parent):
             _sweep(parent)
             path = parent / f"{purpose}-{secrets.token_hex(8)}"
@@ -247,16 +288,47 @@ def _take_turn(path: Path, on_wait: Callable[[], None]) -> int:
                 return handle
 
 
-def _sweep(parent: Path) -> None:
+@contextmanager
+def _use(path: Path, how: int, on_wait: Callable[[], None]) -> Iterator[None]:
+    """The kernel's lock on one file that stays: shared by those who work, exclusive for who collects."""
+    with state_errors(path):
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    try:
+        try:
+            fcntl.flock(handle, how | fcntl.LOCK_NB)
+        except BlockingIOError:
+            on_wait()
+            fcntl.flock(handle, how)
+        yield
+    finally:
+        os.close(handle)
+
+
+def _is_free(path: Path) -> bool:
+    with contextlib.suppress(OSError):  # held, or gone just now
+        handle = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        finally:
+            os.close(handle)
+    return False
+
+
+def _sweep(parent: Path, *, remove: bool = True) -> tuple[Path, ...]:
     """Remove staging directories whose process is gone: nobody holds their lock any more."""
-    for path in parent.iterdir():
+    found = []
+    for path in sorted(parent.iterdir()):
         with contextlib.suppress(OSError):  # locked by a living process, or swept by another one just now
             handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
             try:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                _remove_tree(path)
+                if remove:
+                    _remove_tree(path)
+                found.append(path)
             finally:
                 os.close(handle)
+    return tuple(found)
 
 
 def _remove_tree(path: Path) -> None:

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import BinaryIO, Final
 
 from images.digests import Integrity
-from images.errors import PinError, StateError
-from provenance.writing import settle, state_errors, temporary_file
+from images.errors import PinError, StateError, UsageError
+from provenance.writing import move_into, settle, state_errors, temporary_file
 
 _CHUNK: Final = 1 << 20
 
@@ -44,6 +44,46 @@ class ContentStore:
                 size = _pour(source, file, integrity, what, limit)
                 settle(file, temporary, path, 0o444)
         return size
+
+    def add(self, source: BinaryIO, *, what: str, limit: int) -> tuple[Integrity, int]:
+        """Store a stream of at most ``limit`` bytes under whatever its SHA-256 turns out to be; and its size.
+
+        Raises UsageError naming ``what`` for too many bytes, StateError when the disk does not take them.
+        """
+        with state_errors(self.root), temporary_file(self.root) as (file, temporary):
+            found, size = hashlib.sha256(), 0
+            while chunk := source.read(_CHUNK):
+                size += len(chunk)
+                if size > limit:
+                    raise UsageError(f"more than {limit} bytes", where=what)
+                found.update(chunk)
+                file.write(chunk)
+            integrity = Integrity("sha256", found.hexdigest())
+            path = self.path_of(integrity)
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            settle(file, temporary, path, 0o444)
+        return integrity, size
+
+    def adopt(self, staged: Path, integrity: Integrity) -> bool:
+        """Take a file that was written, hashed and put on disk in this state's own staging.
+
+        What is there already and intact stays as it is: False.
+        """
+        path = self.path_of(integrity)
+        if self.intact(integrity):
+            return False
+        with state_errors(path):
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            move_into(staged, path, 0o444)
+        return True
+
+    def entries(self) -> Iterator[tuple[Integrity, Path]]:
+        """Every file of the store by what its name says; nothing is hashed. Sorted by name."""
+        for algorithm, length in (("sha256", 64), ("sha512", 128)):
+            for path in sorted((self.root / algorithm).glob("??/*")):
+                name = path.parent.name + path.name
+                if len(name) == length and not set(name) - set("0123456789abcdef"):
+                    yield Integrity(algorithm, name), path
 
     def intact(self, integrity: Integrity) -> bool:
         """A file is there and its bytes hash to its name."""

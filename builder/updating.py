@@ -13,6 +13,7 @@ from typing import Final
 from builder.config_edit import set_pins
 from builder.locking import Project, resolve_lock
 from builder.providing import open_resolver, reference
+from builder.references import refer_to_project
 from builder.registry_trust import age_gate
 from builder.resolve.newest import BASE, MCP, NODE, PinStanding, Standing, newest_versions
 from builder.resolve.tags import Tagged, look_up
@@ -155,12 +156,15 @@ def base_problem(config: ImageConfig, layout: Path) -> str:
 
 def upgrade_here(workshop: Workshop, project: Project, moves: tuple[Move, ...]) -> Upgraded:
     """``upgrade`` with this workshop's resolver."""
-    return upgrade(
-        project,
-        moves,
-        ask=lambda config, names: standings(workshop, config, names),
-        make_lock=lambda wanted, renew: resolve_lock(workshop, wanted, renew=renew),
-    )
+    with workshop.at_work():
+        done = upgrade(
+            project,
+            moves,
+            ask=lambda config, names: standings(workshop, config, names),
+            make_lock=lambda wanted, renew: resolve_lock(workshop, wanted, renew=renew),
+        )
+        refer_to_project(workshop.state, project.lock_path, lock_bytes(done.lock))
+    return done
 
 
 def upgrade(project: Project, moves: tuple[Move, ...], *, ask: Ask, make_lock: MakeLock) -> Upgraded:

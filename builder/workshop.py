@@ -53,6 +53,12 @@ class Workshop:
         """The content store of this state."""
         return ContentStore(self.state.store)
 
+    @contextmanager
+    def at_work(self) -> Iterator[None]:
+        """While this lasts, `builder gc` takes nothing out of the state. May be nested."""
+        with self.state.in_use(lambda: self.reporter.say("builder gc is at work here; waiting for it")):
+            yield
+
     def connect(self) -> Engine:
         """The engine: flag, else user setting, else the only one whose probe passes. It is always printed."""
         from backend.engines.select import connect  # noqa: PLC0415  (a known image needs no engine)

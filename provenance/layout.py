@@ -149,8 +149,8 @@ def list_images(layout: Path) -> tuple[Descriptor, ...]:
     """
     found = []
     for entry in read_index(layout).manifests:
-        manifest = _manifest_or_index(layout, entry)
-        if isinstance(manifest, Index) or _is_image(manifest):
+        manifest = read_manifest_or_index(layout, entry)
+        if isinstance(manifest, Index) or is_image(manifest):
             found.append(entry)
     return tuple(found)
 
@@ -169,7 +169,7 @@ def open_blob(layout: Path, blob: Descriptor | Digest) -> io.BufferedReader:
 
 def read_manifest(layout: Path, digest: Digest) -> Manifest:
     """One image or artifact manifest, re-hashed; nothing it names is looked at. Raises VerifyFailed."""
-    found = _manifest_or_index(layout, digest)
+    found = read_manifest_or_index(layout, digest)
     if isinstance(found, Index):
         raise VerifyFailed("an index, not a manifest", where=str(digest))
     return found
@@ -183,16 +183,16 @@ def blob_path(layout: Path, digest: Digest) -> Path:
 def _open_described(layout: Path, digest: Digest, platform: Platform | None) -> OciImage:
     """Manifest and configuration re-hashed, layers not yet."""
     read_index(layout)
-    found = _manifest_or_index(layout, digest)
+    found = read_manifest_or_index(layout, digest)
     if isinstance(found, Index):
         chosen = _choose(found, platform)
-        manifest = _manifest_or_index(layout, chosen)
+        manifest = read_manifest_or_index(layout, chosen)
         if isinstance(manifest, Index):
             raise VerifyFailed("an index inside an index", where=str(chosen.digest))
     else:
         manifest = found
     where = str(manifest.digest)
-    if not _is_image(manifest):
+    if not is_image(manifest):
         raise VerifyFailed("not an image: its configuration or its artifact type says so", where=where)
     for layer in manifest.layers:
         if layer.media_type not in IMAGE_LAYER_TYPES:
@@ -227,8 +227,8 @@ def _choose(index: Index, platform: Platform | None) -> Descriptor:
     return entries[0]
 
 
-def _manifest_or_index(layout: Path, blob: Descriptor | Digest) -> Manifest | Index:
-    """What these bytes are; bytes that can be read as both are refused (CVE-2021-41190)."""
+def read_manifest_or_index(layout: Path, blob: Descriptor | Digest) -> Manifest | Index:
+    """What these bytes are, re-hashed; bytes that can be read as both are refused (CVE-2021-41190)."""
     raw = read_blob(layout, blob)
     digest = str(blob.digest if isinstance(blob, Descriptor) else blob)
     document = read_object(raw, f"manifest {digest}", error=VerifyFailed)
@@ -240,7 +240,8 @@ def _manifest_or_index(layout: Path, blob: Descriptor | Digest) -> Manifest | In
     return parse_manifest(raw, f"manifest {digest}")
 
 
-def _is_image(manifest: Manifest) -> bool:
+def is_image(manifest: Manifest) -> bool:
+    """An image, and not another artifact: its own configuration and artifact type say so."""
     return manifest.config.media_type in CONFIG_TYPES and not manifest.artifact_type
 
 

@@ -16,7 +16,7 @@ from images.errors import StateError, VerifyFailed
 from images.oci import MAX_DESCRIPTORS, MEDIA_INDEX, MEDIA_MANIFEST, Descriptor, OciImage, Platform
 from images.strictjson import JsonValue
 from provenance.layout import LAYOUT_VERSION, blob_path, open_blob, open_image, read_index, read_manifest
-from provenance.writing import replace_file, settle, state_errors, temporary_file
+from provenance.writing import move_into, replace_file, settle, state_errors, temporary_file
 
 Annotations = tuple[tuple[str, str], ...]
 _CHUNK: Final = 1 << 20
@@ -108,6 +108,26 @@ def export_single(layout: Path, digest: Digest, into: Path, *, annotations: Anno
     return add_manifest(into, manifest.raw, media_type=manifest.media_type, annotations=annotations)
 
 
+def adopt_blob(layout: Path, staged: Path, digest: Digest) -> bool:
+    """Take a blob that was written, hashed and put on disk in staging of ours; the caller names it later.
+
+    What is there already and intact stays as it is: False.
+    """
+    path = blob_path(layout, digest)
+    if _is_intact(path, digest):
+        return False
+    with state_errors(path):
+        move_into(staged, path)
+    return True
+
+
+def drop_manifests(layout: Path, digests: frozenset[Digest]) -> None:
+    """Take these entries out of ``index.json``; what they name stays where it is."""
+    with locked(layout):
+        index = read_index(layout)
+        _write_index(layout, tuple(one for one in index.manifests if one.digest not in digests))
+
+
 @contextmanager
 def locked(layout: Path) -> Iterator[None]:
     """Hold the layout's lock: on its directory (no file of ours lies in it); freed with the process."""
@@ -124,6 +144,16 @@ def locked(layout: Path) -> Iterator[None]:
         yield
     finally:
         os.close(handle)
+
+
+def _is_intact(path: Path, digest: Digest) -> bool:
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest() == digest.hex
+    except FileNotFoundError:
+        return False
+    except OSError as broken:
+        raise StateError(f"cannot be read: {broken.strerror}", where=str(path)) from None
 
 
 def _write_index(layout: Path, manifests: tuple[Descriptor, ...]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -93,6 +93,12 @@ class Ledger:
         except UsageError as broken:
             raise self._damaged(broken) from None
 
+    def drop(self, images: Iterable[Digest], layers: Iterable[Digest]) -> None:
+        """Forget images, and the stamps of layers, that are not in the layout any more."""
+        with self._database as database:
+            database.executemany("DELETE FROM image WHERE digest = ?", [(str(one),) for one in images])
+            database.executemany("DELETE FROM stamp WHERE digest = ?", [(str(one),) for one in layers])
+
     def forget(self) -> None:
         """Empty it, before a rebuild."""
         with self._database as database:
@@ -148,14 +154,15 @@ def rebuild_ledger(ledger: Ledger, layout: Path) -> int:
     made = 0
     for image in list_images(layout):
         for attached in read_referrers(layout, image.digest).bundles:
-            entry = _from_bundle(attached.data, image.digest)
+            entry = entry_of_bundle(attached.data, image.digest)
             if entry is not None:
                 ledger.record(entry, {})
                 made += 1
     return made
 
 
-def _from_bundle(raw: bytes, image: Digest) -> LedgerEntry | None:
+def entry_of_bundle(raw: bytes, image: Digest) -> LedgerEntry | None:
+    """What an attached provenance statement says of its image; None for other bundles. Nothing is proved."""
     try:
         statement = parse_statement(open_bundle(raw, "bundle").payload, "statement")
         if statement.predicate_type != PROVENANCE_TYPE or not statement.is_only_about(image):

@@ -44,11 +44,27 @@ def settle(file: BinaryIO, temporary: Path, path: Path, mode: int = 0o644) -> No
     os.fchmod(file.fileno(), mode)
     os.fsync(file.fileno())
     temporary.replace(path)
-    folder = os.open(path.parent, os.O_RDONLY)
+    _sync_folder(path.parent)
+
+
+def move_into(staged: Path, path: Path, mode: int = 0o644) -> None:
+    """Give a whole file of ours, which is on disk already, its name; the name is on disk too then."""
+    staged.chmod(mode)
+    staged.replace(path)
+    _sync_folder(path.parent)
+
+
+def abandoned(folder: Path) -> tuple[Path, ...]:
+    """The temporary files that killed writers left in ``folder``; the next writer there sweeps them."""
+    return _sweep(folder, remove=False)
+
+
+def _sync_folder(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY)
     try:
-        os.fsync(folder)
+        os.fsync(handle)
     finally:
-        os.close(folder)
+        os.close(handle)
 
 
 @contextmanager
@@ -78,21 +94,27 @@ def _make(folder: Path) -> tuple[int, Path]:
                 return handle, Path(name)
 
 
-def _sweep(folder: Path) -> None:
+def _sweep(folder: Path, *, remove: bool = True) -> tuple[Path, ...]:
+    found: list[Path] = []
     with contextlib.suppress(OSError), os.scandir(folder) as entries:
         for entry in entries:
             if _TEMPORARY.fullmatch(entry.name) and stat.S_ISREG(entry.stat(follow_symlinks=False).st_mode):
-                _remove_abandoned(Path(entry))
+                found += _abandoned(Path(entry), remove=remove)
+    return tuple(sorted(found))
 
 
-def _remove_abandoned(path: Path) -> None:
+def _abandoned(path: Path, *, remove: bool) -> list[Path]:
+    """The path, if no living writer holds it; it is gone then if that is asked."""
     with contextlib.suppress(OSError):  # held by a living writer, or renamed or swept just now
         handle = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0))
         try:
             _lock(handle, wait=False)
-            path.unlink()
+            if remove:
+                path.unlink()
+            return [path]
         finally:
             os.close(handle)
+    return []
 
 
 def _lock(handle: int, *, wait: bool) -> None:

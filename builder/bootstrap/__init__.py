@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,7 +9,6 @@ from pathlib import Path
 from builder.bootstrap.children import Host
 from builder.bootstrap.lock import LOCK_NAME, load_lock
 from builder.bootstrap.making import (
-    STAGING_PREFIX,
     Bootstrapped,
     find_image,
     find_images,
@@ -18,7 +16,8 @@ from builder.bootstrap.making import (
     new_job,
 )
 from builder.bootstrap.refresh import Refreshed, refresh
-from builder.bootstrap.rootfs import Mode, sweep
+from builder.bootstrap.rootfs import Mode
+from builder.bootstrap.sweeping import leftovers, remove_leftover
 from builder.resources import resource
 from builder.roles import Role
 from images.digests import Digest
@@ -98,9 +97,8 @@ def _alone(host: Host) -> Iterator[None]:
     try:
         host.cache.mkdir(parents=True, exist_ok=True)
         with locked(host.cache):
-            sweep(host)
-            for left in host.cache.glob(f"{STAGING_PREFIX}*"):
-                shutil.rmtree(left, ignore_errors=True)
+            for left in leftovers(host):
+                remove_leftover(host, left)
             yield
     except OSError as broken:  # everything here is our own files: a full disk, a directory of somebody else
         where = broken.filename if isinstance(broken.filename, str) else str(host.cache)

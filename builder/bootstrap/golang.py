@@ -36,7 +36,7 @@ def build_programs(host: Host, pins: GoPins, modules: Path) -> dict[str, Path]:
     Raises PinError when these files are not the locked ones or Go cannot get a module, BuildFailed otherwise.
     """
     check_modules(pins, modules)
-    folder = host.cache / "go" / _key(pins)
+    folder = host.cache / "go" / programs_key(pins)
     folder.mkdir(parents=True, exist_ok=True)
     missing = [program for program in pins.programs if not (folder / program.name).is_file()]
     if missing:
@@ -55,7 +55,8 @@ def check_modules(pins: GoPins, modules: Path) -> None:
             raise PinError(f"{name} is not the one that bootstrap.lock names", where=str(modules / name))
 
 
-def _key(pins: GoPins) -> str:
+def programs_key(pins: GoPins) -> str:
+    """The name of the folder that keeps what these pins are built to."""
     parts = (pins.version, pins.go_mod, pins.go_sum, *map(repr, pins.programs), repr(_SETTINGS))
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 

@@ -50,14 +50,17 @@ def debian_tree(host: Host, pool: Path, debs: Sequence[Deb], epoch: int, mode: M
         _repository(host, pool, debs, folder / "repository")
         yield _mmdebstrap(host, debs, folder, epoch, mode)
     finally:
-        _remove(host, folder)
+        remove_tree(host, folder)
 
 
-def sweep(host: Host) -> None:
-    """Remove the trees that a killed bootstrap with this cache left; only while no other one runs."""
-    for folder in host.work.glob(_prefix(host) + "*"):
-        if folder.is_dir() and not folder.is_symlink() and folder.stat().st_uid == os.geteuid():
-            _remove(host, folder)
+def left_trees(host: Host) -> tuple[Path, ...]:
+    """The trees that a killed bootstrap with this cache left, if no other one runs."""
+    found = sorted(host.work.glob(_prefix(host) + "*"))
+    return tuple(
+        path
+        for path in found
+        if path.is_dir() and not path.is_symlink() and path.stat().st_uid == os.geteuid()
+    )
 
 
 def _prefix(host: Host) -> str:
@@ -65,7 +68,8 @@ def _prefix(host: Host) -> str:
     return f"builder-bootstrap-{hashlib.sha256(os.fsencode(host.cache)).hexdigest()[:12]}-"
 
 
-def _remove(host: Host, folder: Path) -> None:
+def remove_tree(host: Host, folder: Path) -> None:
+    """Remove a tree, also one that is not ours inside."""
     shutil.rmtree(folder, ignore_errors=True)
     if folder.exists():
         # mmdebstrap was killed, and what it left belongs to the subordinate ids.

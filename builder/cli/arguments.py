@@ -28,6 +28,8 @@ now and then:
   scan       look at every byte of an image for credentials
   outdated   say which pins have newer versions, or are gone
   diff       say what differs between two locks, projects or images
+  store      add a file; export an image with all it is made of, for a team; import such an archive
+  gc         remove from the state what nothing holds
 """
 
 _EPILOG = (
@@ -103,10 +105,13 @@ def _parser() -> argparse.ArgumentParser:
     _scan(
         verb("scan", "Scan any OCI layout, saved archive or image digest for credentials. Needs no engine.")
     )
+    _store(verb("store", "Add files to the content store; hand an image and all it is made of to a team."))
+    _gc(verb("gc", "Remove what nothing holds: images, artifacts, caches, what dead processes left."))
     return parser
 
 
-def _common() -> _Parser:
+def _common(*, again: bool = False) -> _Parser:
+    """The options of every command. ``again``: for a command of a command, where they may stand too."""
     common = _Parser(add_help=False)
     common.add_argument(
         "--state", type=Path, metavar="DIR", help="state root (default: the XDG state directory)"
@@ -121,6 +126,9 @@ def _common() -> _Parser:
     common.add_argument("--progress", choices=["auto", "plain", "json"], default="auto")
     common.add_argument("--quiet", action="store_true", help="warnings and errors only")
     common.add_argument("--verbose", action="store_true", help="every line of every step")
+    if again:
+        for action in common._actions:  # else their defaults would undo what stands before the second word
+            action.default = argparse.SUPPRESS
     return common
 
 
@@ -271,3 +279,42 @@ def _scan(parser: argparse.ArgumentParser) -> None:
         "target", metavar="PATH|DIGEST", help="OCI layout, saved archive, or a digest in the state"
     )
     parser.add_argument("--strict", action="store_true", help="members that were not opened make it exit 6")
+
+
+def _store(parser: argparse.ArgumentParser) -> None:
+    acts = parser.add_subparsers(dest="act", required=True, metavar="ACT", parser_class=_Parser)
+
+    def act(name: str, what: str) -> argparse.ArgumentParser:
+        return acts.add_parser(name, description=what, help=what, parents=[_common(again=True)])
+
+    add = act("add", "Put files into the content store; print a line for [archives] of each.")
+    add.add_argument("files", nargs="+", type=Path, metavar="FILE", help="a regular file")
+    export = act("export", "Write one archive to build, verify and run from without a network.")
+    export.add_argument("out", type=Path, metavar="OUT", help="the archive to write")
+    what = export.add_mutually_exclusive_group()
+    what.add_argument("image", nargs="?", metavar="DIGEST", help="a built image; its lock is attached to it")
+    what.add_argument(
+        "--lock",
+        type=Path,
+        metavar="FILE",
+        help="a lock, and its image if built (default: the one here)",
+    )
+    bring = act("import", "Take an archive into the state, every byte hashed; trust is never imported.")
+    bring.add_argument("file", type=Path, metavar="FILE", help="an archive of builder store export")
+
+
+def _gc(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--dry-run", action="store_true", help="say what would go; remove nothing")
+    parser.add_argument(
+        "--keep",
+        type=int,
+        metavar="N",
+        help="of each image name keep the newest N (default: all proved ones)",
+    )
+    parser.add_argument(
+        "--older-than", metavar="AGE", help="let proved images older than that go, as 30d; with --keep: both"
+    )
+    parser.add_argument(
+        "--grace", metavar="AGE", default="1h", help="what is younger stays in any case (default: 1h)"
+    )
+    parser.add_argument("--images", action="store_true", help="remove the engine's copies of such images too")

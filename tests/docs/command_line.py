@@ -7,7 +7,7 @@ import io
 import os
 
 from builder.cli.arguments import parse_arguments
-from builder.cli.verbs import VERBS
+from builder.cli.verbs import ACTS, VERBS
 from tests.docs.documents import ROOT
 
 PAGE = ROOT / "docs/reference/command-line.md"
@@ -24,7 +24,9 @@ standard error. `--json` prints one object, on failure too, after
 def render() -> str:
     """The page, with help wrapped at 100 columns."""
     pages = [_HEAD, f"\n```text\n{_help([])}```\n"]
-    pages += [f"\n## builder {verb}\n\n```text\n{_help([verb])}```\n" for verb in VERBS]
+    for verb in VERBS:
+        for words in ([verb], *([verb, act] for act in ACTS.get(verb, ()))):
+            pages.append(f"\n## builder {' '.join(words)}\n\n```text\n{_help(words)}```\n")
     return "".join(pages)
 
 

@@ -20,7 +20,11 @@ VERBS = (
     "policy",
     "outdated",
     "diff",
+    "store",
+    "gc",
 )
+# Commands of a command.
+ACTS = {"store": ("add", "export", "import")}
 
 
 class _Verb(Protocol):

@@ -20,6 +20,11 @@ HOST_ENVIRONMENT = ("PATH", "HOME", "TMPDIR", "NO_PROXY", "ALL_PROXY", "XDG_CACH
 def run(invocation: Invocation) -> Result:
     """The three digests; with ``--refresh`` the lock is resolved again first, into the state."""
     workshop = open_workshop(invocation)
+    with workshop.at_work():
+        return _bootstrap(invocation, workshop)
+
+
+def _bootstrap(invocation: Invocation, workshop: Workshop) -> Result:
     if invocation.options.output is not None:
         return _refresh_to(invocation, workshop, invocation.options.output)
     if invocation.options.source is not None:
@@ -43,7 +48,7 @@ def _refresh_to(invocation: Invocation, workshop: Workshop, output: Path) -> Res
     if not invocation.options.refresh:
         raise UsageError("--output is for --refresh", hint=f"builder bootstrap --refresh --output {output}")
     with invocation.reporter.step("bootstrap"):
-        done = relock(workshop.state.layout, _host(invocation, workshop), output=output)
+        done = relock(workshop.state.layout, bootstrap_host(invocation, workshop), output=output)
     digests = {role: str(done.lock.pins(role).manifest) for role in Role}
     return Result(
         line=str(output),
@@ -57,14 +62,14 @@ def _make(invocation: Invocation, workshop: Workshop) -> None:
     if not roles:
         return
     state = workshop.state
-    host = _host(invocation, workshop)
+    host = bootstrap_host(invocation, workshop)
     copy = state.bootstrap / LOCK_NAME
     if invocation.options.refresh:
         relock(state.layout, host, output=copy, roles=roles)
     bootstrap(state.layout, host, lock_copy=copy, roles=roles)
 
 
-def _host(invocation: Invocation, workshop: Workshop) -> Host:
+def bootstrap_host(invocation: Invocation, workshop: Workshop) -> Host:
     """The host's package clients, with what they may know of our environment."""
     return Host(
         environment={

@@ -55,10 +55,11 @@ def _run(invocation: Invocation) -> Result:
     what = Verification(
         state=workshop.state, policy=policy, purpose=Purpose.ADMISSION, platform=platform, now=invocation.now
     )
-    with invocation.reporter.step("verify for launch"):
-        verified = verify_for_launch(chosen, what)
-    engine = workshop.connect()
-    admitted = admit_image(workshop, engine, verified, policy, launcher)
+    with workshop.at_work():
+        with invocation.reporter.step("verify for launch"):
+            verified = verify_for_launch(chosen, what)
+        engine = workshop.connect()
+        admitted = admit_image(workshop, engine, verified, policy, launcher)
     if options.dry_run:
         return _show_plan(invocation, dry_run(workshop, admitted, request))
     output = Output(on_stdout=_writer(sys.stdout.buffer), on_stderr=_writer(sys.stderr.buffer))

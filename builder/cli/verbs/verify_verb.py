@@ -21,8 +21,13 @@ from provenance.verify import Purpose, VerificationReport
 
 def run(invocation: Invocation) -> Result:
     """One line: the digest of a verified image. VerifyFailed otherwise, after all checks are shown."""
-    options = invocation.options
     state = state_of(invocation)
+    with state.in_use(lambda: invocation.reporter.say("builder gc is at work here; waiting for it")):
+        return _verify(invocation, state)
+
+
+def _verify(invocation: Invocation, state: State) -> Result:
+    options = invocation.options
     platform = host_platform()
     chosen = choose_image(state, options.image, options.lock, platform, invocation.working_dir)
     policy = policy_of(invocation, beside=chosen.project_dir)

@@ -1,0 +1,295 @@
+"""`builder gc`: find what nothing holds, say why, and remove it while nobody else is at work."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from datetime import timedelta
+from enum import StrEnum
+from pathlib import Path
+from typing import Final
+
+from backend.ownership import dead_leases
+from backend.probe import boot_id
+from backend.probe_cache import read_kept
+from builder.bootstrap import LOCK_NAME, Host, lock_in_use
+from builder.bootstrap.lock import load_lock
+from builder.bootstrap.sweeping import leftovers, remove_leftover, unneeded
+from builder.holding import Holdings, Wish, survey
+from builder.state import State
+from builder.store import ContentStore
+from builder.workshop import Workshop
+from images.digests import Digest
+from images.errors import BuilderError, VerifyFailed
+from provenance.layout import Rehash, open_image
+from provenance.layout_writing import drop_manifests
+from provenance.ledger import open_ledger
+from provenance.writing import abandoned, state_errors
+
+_HEX: Final = re.compile(r"[0-9a-f]{64}")
+_BUILDX: Final = re.compile(r"buildx-([0-9a-f]{64})-[0-9a-f]{64}")
+
+
+class Thing(StrEnum):
+    """What is removed. The name says where it lies; ENGINE_IMAGE is a copy in the engine's own store."""
+
+    IMAGE = "image"
+    BLOB = "blob"
+    ARTIFACT = "artifact"
+    LEDGER = "ledger"
+    REFERENCE = "reference"
+    STAGING = "staging"
+    TEMPORARY = "temporary"
+    TURN = "turn"
+    LEASE = "lease"
+    PROBE = "probe"
+    BUILDX = "buildx"
+    BOOTSTRAP = "bootstrap"
+    ENGINE_IMAGE = "engine-image"
+
+
+@dataclass(frozen=True, slots=True)
+class Removal:
+    """One line of the audit: what, its name, the bytes that its removal frees on this disk, and why."""
+
+    thing: Thing
+    name: str
+    size: int
+    why: str
+    path: Path | None = None
+
+    def __str__(self) -> str:
+        return f"{self.thing} {self.name} ({self.size} bytes): {self.why}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GcRequest:
+    """What may go. ``grace``: whatever was written or used later than that ago stays in any case."""
+
+    wish: Wish
+    grace: timedelta
+    host: Host
+    dry_run: bool = False
+    engine_images: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Collected:
+    """What was removed (or would be), and what is held: images and how many other things."""
+
+    removals: tuple[Removal, ...]
+    held: tuple[tuple[Digest, str], ...]
+
+    @property
+    def freed(self) -> int:
+        """Bytes, of this state's disk."""
+        return sum(one.size for one in self.removals if one.thing is not Thing.ENGINE_IMAGE)
+
+
+def collect(workshop: Workshop, request: GcRequest) -> Collected:
+    """Remove what nothing holds. Waits until nobody builds, locks, imports or exports in this state.
+
+    Raises StateError when something cannot be read: nothing is removed on a guess.
+    """
+    state, say = workshop.state, workshop.reporter.say
+    if request.dry_run:
+        with state.in_use(lambda: say("another builder gc is at work here; waiting for it")):
+            holdings = survey(workshop, request.wish)
+            removals = _plan(state, request, holdings)
+            return _result(tuple(removals), holdings)
+    with state.collecting(lambda: say("somebody works in this state just now; waiting for the end of it")):
+        holdings = survey(workshop, request.wish)
+        removals = _plan(state, request, holdings)
+        if request.engine_images:
+            removals += _remove_from_engine(workshop, removals)
+        _apply(state, request, removals)
+    return _result(tuple(removals), holdings)
+
+
+def _result(removals: tuple[Removal, ...], holdings: Holdings) -> Collected:
+    return Collected(removals, tuple(sorted(holdings.held.items())))
+
+
+def _plan(state: State, request: GcRequest, holdings: Holdings) -> list[Removal]:
+    young = _Young(request)
+    found = [
+        *_images(state, holdings, young),
+        *_references(holdings),
+        *_under_way(state),
+    ]
+    going = {Digest(one.name) for one in found if one.thing is Thing.IMAGE}
+    # What is loose but young stays whole: its blobs too.
+    staying = holdings.loose.keys() - going
+    found += _blobs(state, holdings, staying, young)
+    found += _artifacts(state, holdings, young)
+    found += _caches(state, holdings)
+    found += _bootstrap(state, request.host)
+    found += _ledger(state, found)
+    return found
+
+
+class _Young:
+    """Whether a file was written, linked or renamed within the grace."""
+
+    def __init__(self, request: GcRequest) -> None:
+        self._since = (request.wish.now - request.grace).timestamp()
+
+    def __call__(self, path: Path) -> bool:
+        try:
+            return path.lstat().st_ctime > self._since
+        except FileNotFoundError:
+            return False
+
+
+def _images(state: State, holdings: Holdings, young: _Young) -> Iterator[Removal]:
+    for digest, why in sorted(holdings.loose.items()):
+        if not young(_blob(state, digest)):
+            yield Removal(Thing.IMAGE, digest, 0, why)
+
+
+def _references(holdings: Holdings) -> Iterator[Removal]:
+    for reference, why in holdings.dead:
+        name = f"{reference.kind} {reference.what}"
+        yield Removal(Thing.REFERENCE, name, _size(reference.file), why, reference.file)
+
+
+def _under_way(state: State) -> Iterator[Removal]:
+    """What processes that are dead now had under way."""
+    dead = "its process is dead"
+    for path in state.sweep_staging(remove=False):
+        yield Removal(Thing.STAGING, path.name, _size(path), dead, path)
+    for path in state.stale_turns():
+        yield Removal(Thing.TURN, path.name, 0, dead, path)
+    for path in dead_leases(state.leases):
+        yield Removal(Thing.LEASE, path.name, 0, dead, path)
+    for folder in _written_to(state):
+        for path in abandoned(folder):
+            yield Removal(Thing.TEMPORARY, _shown(path, state), _size(path), dead, path)
+
+
+def _written_to(state: State) -> Iterator[Path]:
+    """Every folder in which something is written under a temporary name first."""
+    yield from (state.root, state.references, state.probe, state.client_home, state.bootstrap, state.store)
+    yield from (state.layout, state.layout / "blobs" / "sha256")
+    yield from sorted(state.store.glob("sha*/??"))
+
+
+def _blobs(state: State, holdings: Holdings, staying: Iterable[Digest], young: _Young) -> Iterator[Removal]:
+    held = holdings.blobs | _blobs_of(holdings, staying)
+    with state_errors(state.layout):
+        for path in sorted((state.layout / "blobs" / "sha256").iterdir()):
+            if not _HEX.fullmatch(path.name) or path.is_symlink():
+                continue
+            if Digest.from_hex(path.name) not in held and not young(path):
+                yield Removal(
+                    Thing.BLOB, f"sha256:{path.name}", _size(path), "no image needs it any more", path
+                )
+
+
+def _blobs_of(holdings: Holdings, manifests: Iterable[Digest]) -> set[Digest]:
+    found: set[Digest] = set()
+    for digest in manifests:
+        found |= {digest, *holdings.needs.get(digest, ())}
+    return found
+
+
+def _artifacts(state: State, holdings: Holdings, young: _Young) -> Iterator[Removal]:
+    for integrity, path in ContentStore(state.store).entries():
+        if str(integrity) not in holdings.named and not young(path):
+            yield Removal(Thing.ARTIFACT, str(integrity), _size(path), "no lock in use names it", path)
+
+
+def _caches(state: State, holdings: Holdings) -> Iterator[Removal]:
+    for path in sorted(state.probe.glob("*.json")):
+        kept = read_kept(path)
+        if kept is None or kept.boot_id != boot_id():
+            yield Removal(Thing.PROBE, path.name, _size(path), "of another boot, or not readable", path)
+    for path in sorted(state.client_home.iterdir()):
+        match = _BUILDX.fullmatch(path.name)
+        if match and Digest.from_hex(match[1]) not in holdings.held:
+            yield Removal(Thing.BUILDX, path.name[:20], _size(path), "of a build container not in use", path)
+
+
+def _bootstrap(state: State, host: Host) -> Iterator[Removal]:
+    for path in leftovers(host):
+        yield Removal(Thing.BOOTSTRAP, path.name, _size(path), "a killed bootstrap left it", path)
+    for path in unneeded(state.bootstrap, load_lock(lock_in_use(state.bootstrap / LOCK_NAME))):
+        yield Removal(Thing.BOOTSTRAP, _shown(path, state), _size(path), "no pin names it", path)
+
+
+def _ledger(state: State, found: Iterable[Removal]) -> list[Removal]:
+    """Lines of the ledger about images that are not in the layout, after this."""
+    going = {one.name for one in found if one.thing is Thing.IMAGE}
+    with open_ledger(state.ledger) as ledger:
+        entries = ledger.entries()
+    return [
+        Removal(Thing.LEDGER, entry.digest, 0, "its image is not in the layout")
+        for entry in entries
+        if entry.digest in going or not _blob(state, entry.digest).exists()
+    ]
+
+
+def _remove_from_engine(workshop: Workshop, removals: Iterable[Removal]) -> list[Removal]:
+    """The engine's copies of the images that go, found by their ids; one in use stays, and is said."""
+    images = [Digest(one.name) for one in removals if one.thing is Thing.IMAGE]
+    done: list[Removal] = []
+    if not images:
+        return done
+    engine = workshop.connect()
+    for digest in images:
+        try:
+            loaded = engine.find_image(open_image(workshop.state.layout, digest, rehash=Rehash.BYTES))
+            if loaded is not None:
+                engine.remove_image(loaded)
+                done.append(Removal(Thing.ENGINE_IMAGE, str(loaded.id), 0, f"a copy of {digest}"))
+        except VerifyFailed:
+            continue  # no image, or damaged: nothing of it can be found by its id
+        except BuilderError as refused:
+            workshop.reporter.warn(f"stays in the engine: {refused}")
+    return done
+
+
+def _apply(state: State, request: GcRequest, removals: Iterable[Removal]) -> None:
+    """Names first, then what they named: what ends this in between leaves only what the next one finds."""
+    images = frozenset(Digest(one.name) for one in removals if one.thing is Thing.IMAGE)
+    if images:
+        drop_manifests(state.layout, images)
+    forgotten = [Digest(one.name) for one in removals if one.thing is Thing.LEDGER]
+    layers = [Digest(one.name) for one in removals if one.thing is Thing.BLOB]
+    if forgotten or layers:
+        with open_ledger(state.ledger) as ledger:
+            ledger.drop(forgotten, layers)
+    state.sweep_staging()
+    for one in removals:
+        if one.path is None or one.thing is Thing.STAGING:
+            continue
+        if one.thing is Thing.BOOTSTRAP:
+            remove_leftover(request.host, one.path)
+        else:
+            with state_errors(one.path):
+                one.path.unlink(missing_ok=True)
+
+
+def _blob(state: State, digest: Digest) -> Path:
+    return state.layout / "blobs" / "sha256" / digest.hex
+
+
+def _shown(path: Path, state: State) -> str:
+    return str(path.relative_to(state.root)) if path.is_relative_to(state.root) else str(path)
+
+
+def _size(path: Path) -> int:
+    """Bytes that are free when it is gone: what has another name elsewhere frees nothing."""
+    total = 0
+    paths = [path]
+    if path.is_dir() and not path.is_symlink():
+        paths = [Path(folder) / name for folder, _, names in os.walk(path) for name in names]
+    for one in paths:
+        try:
+            status = one.lstat()
+        except FileNotFoundError:
+            continue
+        total += status.st_size if status.st_nlink == 1 else 0
+    return total
