@@ -48,6 +48,7 @@ accept = {accept}
 max_age = "90d"  # an older build is refused
 min_ruleset = 1  # of the credential scan
 refuse_tofu = false  # true refuses artifacts that were only trusted on first use
+# refuse = []  # or any other way in which artifacts were authenticated; see docs/explanation/authenticity.md
 require_audit = true  # a launch needs a layer audit; `builder verify --attest` makes and signs it
 bases = [{bases}]
 revoked = {{ digests = [], keys = [], builder_ids = [] }}

@@ -9,13 +9,14 @@ from pathlib import Path
 
 from builder.references import refer_to_project
 from builder.resolve.freshness import check_lock, require_fresh
-from builder.settings import Settings
+from builder.settings import Settings, read_npm_keys
 from builder.skills import ReadSkill, read_skills, store_skills
 from builder.workshop import Workshop, recipe, tool_images
 from images.config import ImageConfig, parse_config
-from images.errors import StateError, UsageError
+from images.errors import PinError, StateError, UsageError
 from images.lock import Lock, Recipe
 from images.lockfile import LOCK_NAME, MAX_LOCK_BYTES, lock_bytes, parse_lock
+from provenance.npm_signatures import problem_with_signature
 from provenance.writing import replace_file
 
 MAX_CONFIG_BYTES = 1024 * 1024
@@ -60,6 +61,17 @@ def read_fresh_lock(project: Project, settings: Settings) -> tuple[Lock, bytes]:
     recipe_now = _known_recipe(lock, settings)
     require_fresh(project.config, lock, recipe_now, project.skills(), where=str(project.lock_path))
     return lock, raw
+
+
+def require_true_signatures(lock: Lock, settings: Settings, *, where: str) -> None:
+    """What a lock says of npm signatures must hold with the keys that count here: nobody signs what is not.
+
+    PinError names the first one that does not.
+    """
+    keys = read_npm_keys(settings)
+    problems = (problem_with_signature(artifact, keys) for artifact in lock.artifacts)
+    if (problem := next(filter(None, problems), None)) is not None:
+        raise PinError(problem, where=where, hint="builder lock", reason="integrity")
 
 
 def write_new_lock(workshop: Workshop, project: Project) -> tuple[Lock, bool]:

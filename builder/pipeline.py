@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from builder.evidence import attach_evidence, find_proved, remember
-from builder.locking import Project, fetch_missing, keep_skills, read_fresh_lock
+from builder.locking import Project, fetch_missing, keep_skills, read_fresh_lock, require_true_signatures
 from builder.references import refer_to_project
 from builder.workshop import Workshop
 from images.digests import Digest
@@ -93,6 +93,7 @@ def _build_new(
     workshop: Workshop, request: BuildRequest, lock: Lock, summary: LockSummary, lock_raw: bytes
 ) -> BuildResult:
     started = request.now()
+    require_true_signatures(lock, workshop.settings, where=str(request.project.lock_path))
     keep_skills(workshop, request.project, lock)
     detected = _build_and_look(workshop, lock, summary, request.now)
     facts = BuildFacts(

@@ -11,7 +11,7 @@ from typing import Final, cast
 from images.digests import Digest
 from images.errors import BuilderError, VerifyFailed
 from images.key import content_key
-from images.lock import Authentication, BaseImage, Lock
+from images.lock import BaseImage, Lock
 from images.oci import Index, OciImage, parse_index
 from provenance.checks import Check, CheckId, failed, not_performed, passed
 from provenance.evidence import Accepted, Evidence
@@ -118,19 +118,6 @@ def _not_prefix(base: BaseImage, image: OciImage) -> str:
     if image.settings.diff_ids[:count] != base.diff_ids:
         return f"the image's first {count} diff ids are not those of the base"
     return ""
-
-
-def artifacts_authenticated(matched: Matched, policy: Policy) -> Check:
-    """Check 20: where the policy asks for it, no artifact was trusted on first use alone."""
-    if not policy.refuse_tofu:
-        return not_performed(CheckId.ARTIFACTS, "the policy does not refuse trust on first use")
-    if matched.lock is None:
-        return failed(CheckId.ARTIFACTS, matched.why_no_lock)
-    trusted = [one.id for one in matched.lock.artifacts if one.authenticated is Authentication.TOFU]
-    if trusted:
-        first = ", ".join(trusted[:3])
-        return failed(CheckId.ARTIFACTS, f"{len(trusted)} artifacts were trusted on first use: {first}")
-    return passed(CheckId.ARTIFACTS, f"all {len(matched.lock.artifacts)} artifacts")
 
 
 def scan_clean(evidence: Evidence, image: OciImage, policy: Policy) -> tuple[tuple[Accepted, ...], Check]:

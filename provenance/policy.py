@@ -14,8 +14,11 @@ from typing import TYPE_CHECKING, Final
 from images.config import parse_duration
 from images.digests import Digest
 from images.errors import LaunchReason, UsageError
+from images.lock import ArtifactKind, Authentication
 from images.tomlfile import error_at, read_toml
 from provenance.keys import MAX_KEY_BYTES, PublicKey, load_public_key
+from provenance.npm_signatures import read_registry_key, shipped_keys
+from provenance.origins import Origins
 from provenance.policy_model import ROLE_TYPES, PolicyToml, Role, TrustToml
 
 if TYPE_CHECKING:
@@ -73,7 +76,7 @@ class Policy:
     max_age: timedelta | None
     min_rebuilds: int
     min_ruleset: int
-    refuse_tofu: bool
+    origins: Origins
     require_audit: bool
     bases: frozenset[Digest]
     revoked: Revoked
@@ -135,7 +138,7 @@ def parse_policy(raw: bytes, *, path: Path, read_key: Callable[[str], bytes]) ->
         max_age=timedelta(seconds=parse_duration(found.max_age)) if found.max_age else None,
         min_rebuilds=found.min_rebuilds,
         min_ruleset=found.min_ruleset,
-        refuse_tofu=found.refuse_tofu,
+        origins=_origins(found, where, read_key),
         require_audit=found.require_audit,
         bases=frozenset(map(Digest, found.bases)),
         revoked=Revoked(
@@ -145,6 +148,23 @@ def parse_policy(raw: bytes, *, path: Path, read_key: Callable[[str], bytes]) ->
         ),
         expect=tuple(sorted((name, Digest(value)) for name, value in found.expect.items())),
         trust=trust,
+    )
+
+
+def _origins(found: PolicyToml, where: str, read_key: Callable[[str], bytes]) -> Origins:
+    tofu = {Authentication.TOFU} if found.refuse_tofu else set()
+    own = {
+        key_id: read_registry_key(key_id, read_key(name), f"{where}, key {name}")
+        for key_id, name in found.npm_keys.items()
+    }
+    return Origins(
+        refuse=frozenset(map(Authentication, found.refuse)) | tofu,
+        require=tuple(
+            (ArtifactKind(kind), frozenset(map(Authentication, ways)))
+            for kind, ways in sorted(found.require.items())
+        ),
+        refuse_signers=frozenset(found.refuse_signers),
+        npm_keys=own or shipped_keys(),
     )
 
 

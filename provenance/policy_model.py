@@ -17,8 +17,10 @@ from pydantic import (
     model_validator,
 )
 
+from images.authenticity import CAN_BE, KEY_ID, SIGNER
 from images.config import parse_duration
 from images.errors import LaunchReason
+from images.lock import ArtifactKind, Authentication
 from provenance.predicates import DETECTION_TYPE, LAUNCH_TYPE, PROVENANCE_TYPE, SCAN_TYPE, VSA_TYPE
 
 # What a policy may accept by name: a thing that this host cannot enforce, never a proof that is missing.
@@ -78,6 +80,29 @@ Reason = Annotated[str, StringConstraints(min_length=3, max_length=500, strip_wh
 Identifier = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9+.-]*:[\x21-\x7e]+$", max_length=500)]
 Digests = Annotated[list[DigestText], Field(max_length=MAX_ENTRIES)]
 Identifiers = Annotated[list[Identifier], Field(max_length=MAX_ENTRIES)]
+
+
+def _authentication(text: str) -> str:
+    if text not in set(Authentication):
+        raise ValueError(f"{text[:40]!r}; expected one of {', '.join(Authentication)}")
+    return text
+
+
+def _can_be(require: dict[str, list[str]]) -> dict[str, list[str]]:
+    """What no artifact of a kind can be would refuse every image, and not say so here."""
+    for kind, ways in require.items():
+        if kind not in set(ArtifactKind):
+            raise ValueError(f"{kind[:40]!r}; expected one of {', '.join(ArtifactKind)}")
+        can = CAN_BE[ArtifactKind(kind)]
+        if not ways or not set(ways) <= can:
+            raise ValueError(f"{kind}: expected some of {', '.join(sorted(can))}")
+    return require
+
+
+AuthenticationText = Annotated[str, AfterValidator(_authentication)]
+SignerText = Annotated[str, StringConstraints(pattern=rf"^{SIGNER.pattern}$")]
+KeyIdText = Annotated[str, StringConstraints(pattern=rf"^{KEY_ID.pattern}$")]
+KeyFile = Annotated[str, StringConstraints(min_length=1, max_length=1000)]
 
 
 class _Strict(BaseModel):
@@ -168,6 +193,12 @@ class PolicyToml(_Strict):
         _neutral("listed", 'nested archives are listed, not opened; expected "listed"'),
     ] = "listed"
     refuse_tofu: bool = False
+    refuse: Annotated[list[AuthenticationText], Field(max_length=100)] = []
+    require: Annotated[
+        dict[str, list[AuthenticationText]], Field(max_length=100), AfterValidator(_can_be)
+    ] = {}
+    refuse_signers: Annotated[list[SignerText], Field(max_length=MAX_ENTRIES)] = []
+    npm_keys: Annotated[dict[KeyIdText, KeyFile], Field(max_length=100)] = {}
     require_audit: bool = False
     bases: Digests = []
     revoked: RevokedToml = RevokedToml()

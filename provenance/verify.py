@@ -22,6 +22,7 @@ from provenance.evidence import Accepted, Evidence, judge_stages, sort_evidence
 from provenance.expectations import Expectation, Matched, match_expectation, provenance_of
 from provenance.layout import Rehash, Stamp, open_image
 from provenance.marks import check_marks, read_marks
+from provenance.origins import judge_origins
 from provenance.policy import Mode, Policy
 from provenance.policy_model import Role
 from provenance.rebuilds import rebuilt_by_others
@@ -218,7 +219,7 @@ def _assert(
     answers += [
         assertions.key_recomputed(matched, image),
         assertions.base_allowed(matched, image, policy),
-        assertions.artifacts_authenticated(matched, policy),
+        judge_origins(matched.lock, matched.why_no_lock, policy.origins),
         rebuilt_by_others(evidence, matched, image, policy, request.now),
     ]
     if not (scans and detections):
@@ -244,7 +245,7 @@ def all_hold(checks: tuple[Check, ...], request: VerifyRequest) -> bool:
         needed.add(CheckId.PARAMETERS)
     if request.purpose is Purpose.ADMISSION:
         needed.add(CheckId.SUMMARY)
-    if request.policy.refuse_tofu:
+    if request.policy.origins.asks:
         needed.add(CheckId.ARTIFACTS)
     if request.policy.max_age is not None:
         needed.add(CheckId.AGE)

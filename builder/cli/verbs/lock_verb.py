@@ -5,7 +5,14 @@ from __future__ import annotations
 from builder.cli.invocation import Invocation, Result
 from builder.cli.session import open_workshop, settings_of
 from builder.cli.verbs.outdated_verb import pin_document
-from builder.locking import Project, open_project, stale_reasons, write_new_lock
+from builder.locking import (
+    Project,
+    open_project,
+    read_lock_file,
+    require_true_signatures,
+    stale_reasons,
+    write_new_lock,
+)
 from builder.resolve.newest import BASE, PinStanding, Standing
 from builder.updating import parse_moves, upgrade_here
 from images.errors import UsageError
@@ -27,7 +34,8 @@ def run(invocation: Invocation) -> Result:
 
 
 def _check(invocation: Invocation, project: Project) -> Result:
-    changed = stale_reasons(project, settings_of(invocation))
+    settings = settings_of(invocation)
+    changed = stale_reasons(project, settings)
     if changed:
         raise UsageError(
             "the lock is stale: " + "; ".join(changed),
@@ -35,6 +43,8 @@ def _check(invocation: Invocation, project: Project) -> Result:
             hint="builder lock",
             reason="stale-lock",
         )
+    lock, _ = read_lock_file(project.lock_path)
+    require_true_signatures(lock, settings, where=str(project.lock_path))
     invocation.reporter.say(f"{project.lock_path} is fresh")
     return Result()
 

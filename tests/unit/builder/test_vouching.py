@@ -12,15 +12,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from builder.locking import require_true_signatures
 from builder.resolve.lock_making import LockRequest, make_lock
 from builder.resolve.release_age import AgeGate, in_words, require_old_enough
 from builder.resolve.vouching import Trust
+from builder.settings import Settings
 from images.errors import BuilderError, ExitCode, NetworkFailed, PinError
 from images.lock import Artifact, Authentication, Lock
 from images.lockfile import lock_bytes, parse_lock
 from provenance.npm_signatures import RegistryKey
 from tests.fakes.registry import integrity_of, tar
-from tests.fakes.signed import key_pair, sign
+from tests.fakes.signed import key_pair, public_pem, sign
 from tests.unit.builder.test_resolve import RECIPE, TOOLS, Bench
 
 NOW = datetime(2026, 11, 29, 12, tzinfo=UTC)
@@ -132,6 +134,28 @@ def test_a_registry_that_cannot_be_asked_is_no_tofu(bench: Bench) -> None:
     with pytest.raises(PinError, match="not in the registry") as refused:
         lock(bench)
     assert refused.value.pin == "pi"
+
+
+def test_nobody_builds_from_a_lock_whose_signatures_do_not_hold_here(bench: Bench, tmp_path: Path) -> None:
+    path = tmp_path / "registry.pub"
+    path.write_bytes(public_pem(PRIVATE))
+    own = Settings(npm_keys=((KEY.id, path),))
+    give(bench, PI)
+    good = lock(bench)
+    require_true_signatures(good, own, where="builder.lock")
+    edited = tuple(
+        replace(one, signature=sign(PRIVATE, KEY.id, "other@1.0.0", one.integrity).signature)
+        if one.signature
+        else one
+        for one in good.artifacts
+    )
+    for wrong, settings, said in (
+        (replace(good, artifacts=edited), own, "does not hold"),
+        (good, Settings(), "not pinned"),
+    ):
+        with pytest.raises(PinError, match=said) as refused:
+            require_true_signatures(wrong, settings, where="builder.lock")
+        assert (refused.value.reason, refused.value.hint) == ("integrity", "builder lock")
 
 
 FACTS: dict[str, Any] = {"latest": "", "versions": []}

@@ -17,6 +17,7 @@ from provenance import assertions
 from provenance.checks import Check, CheckId, Status
 from provenance.evidence import judge_stages, sort_evidence
 from provenance.expectations import match_expectation
+from provenance.origins import judge_origins
 from provenance.referrers import Attached, read_referrers
 from tests.fakes.evidence import forge, key, signed
 from tests.fakes.proved import NOW, World, proved_world
@@ -60,7 +61,7 @@ def answers(bundles: list[Attached]) -> dict[CheckId, Check]:
         found += [
             assertions.key_recomputed(matched, image),
             assertions.base_allowed(matched, image, policy),
-            assertions.artifacts_authenticated(matched, policy),
+            judge_origins(matched.lock, matched.why_no_lock, policy.origins),
             assertions.summary_passed(
                 evidence, matched.image_name, image, (matched.provenance, scans, detections)
             )[1],

@@ -44,7 +44,7 @@ revoked = {{ digests = ["{LOCK}"], keys = ["{LOCK}"], builder_ids = ["urn:x:y"] 
     assert accepted.why == "cgroup v1 host, one user"
     assert policy.accepts(LaunchReason.KEYS_READABLE) is None
     assert policy.max_age == timedelta(days=90)
-    assert (policy.min_ruleset, policy.refuse_tofu, policy.require_audit) == (2, True, True)
+    assert (policy.min_ruleset, policy.origins.asks, policy.require_audit) == (2, True, True)
     assert policy.bases == {LOCK} == policy.revoked.digests == policy.revoked.keys
     assert policy.expected_lock("team/agents") == LOCK
     assert policy.expected_lock("team") is None

@@ -11,8 +11,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from images.digests import Digest
-from images.key import content_key
-from images.lock import Authentication
 from images.lockfile import lock_digest
 from images.oci import MEDIA_EMPTY, MEDIA_INDEX, MEDIA_MANIFEST
 from provenance import assertions
@@ -27,7 +25,6 @@ from provenance.referrers import LOCK_TYPE, add_lock, add_referrer, read_referre
 from provenance.signing import sign
 from provenance.statements import launch_statement
 from tests.fakes.evidence import attach_raw, key
-from tests.fakes.locks import AMD64
 from tests.fakes.policies import LAUNCHER_ID
 from tests.fakes.proved import NAME, NOW, World, make_world, proved_world
 
@@ -153,14 +150,3 @@ def test_a_base_without_layers_is_a_prefix_of_nothing(world: World) -> None:
     lock = replace(world.lock, base=replace(world.lock.base, images=(image,)))
     checked = assertions.base_allowed(Matched((), NAME, lock_digest(lock), lock), world.image, world.policy)
     assert "no layers" in checked.message
-
-
-def test_authenticated_artifacts(world: World) -> None:
-    policy = world.with_policy(more="refuse_tofu = true\n").policy
-    signed = tuple(replace(one, authenticated=Authentication.NPM_SIGNATURE) for one in world.lock.artifacts)
-    lock = replace(world.lock, artifacts=signed)
-    assert content_key(lock, AMD64) == content_key(world.lock, AMD64)
-    good = Matched((), NAME, lock_digest(lock), lock)
-    assert assertions.artifacts_authenticated(good, policy).status is Status.PASSED
-    lost = Matched((), NAME, lock_digest(lock), None, "it is not here")
-    assert assertions.artifacts_authenticated(lost, policy).message == "it is not here"

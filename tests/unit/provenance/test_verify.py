@@ -739,7 +739,7 @@ def test_a_build_after_the_summary_needs_another_only_if_nothing_seen_is_left(pr
 
 def test_trust_on_first_use_can_be_refused(proved: World) -> None:
     report = refused(proved.with_policy(more="refuse_tofu = true\n").verify(), CheckId.ARTIFACTS)
-    assert "7 artifacts" in report.check(CheckId.ARTIFACTS).message
+    assert "7 of 7 artifacts refused" in report.check(CheckId.ARTIFACTS).message
 
 
 # --- what is needed

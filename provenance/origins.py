@@ -1,0 +1,67 @@
+"""What a policy asks of how each artifact of a lock was authenticated, and whether a lock meets it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Final
+
+from images.lock import Artifact, ArtifactKind, Authentication, Lock
+from provenance.checks import Check, CheckId, failed, not_performed, passed
+from provenance.npm_signatures import Keys, problem_with_signature, shipped_keys
+
+_SHOWN: Final = 10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Origins:
+    """``refuse``: nothing may be authenticated so. ``require``: of these kinds everything must be, one of so.
+
+    ``refuse_signers``: whose signature counts for nothing (key ids, fingerprints, publishers). ``npm_keys``:
+    with which the npm signatures in a lock are checked again.
+    """
+
+    refuse: frozenset[Authentication] = frozenset()
+    require: tuple[tuple[ArtifactKind, frozenset[Authentication]], ...] = ()
+    refuse_signers: frozenset[str] = frozenset()
+    npm_keys: Keys = field(default_factory=shipped_keys)
+
+    @property
+    def asks(self) -> bool:
+        """Whether anything is asked at all."""
+        return bool(self.refuse or self.require or self.refuse_signers)
+
+    def problem(self, artifact: Artifact) -> str | None:
+        """Why the policy does not take this artifact; None when it does."""
+        said = artifact.authenticated
+        if said in self.refuse:
+            return f"{artifact.id} is {said}"
+        required = dict(self.require).get(artifact.kind)
+        if required is not None and said not in required:
+            return f"{artifact.id} is {said}, not {' or '.join(sorted(required))}"
+        if artifact.signer and artifact.signer in self.refuse_signers:
+            return f"{artifact.id} is signed by {artifact.signer}"
+        return problem_with_signature(artifact, self.npm_keys)
+
+
+def judge_origins(lock: Lock | None, why_no_lock: str, origins: Origins) -> Check:
+    """Check 20: every artifact was authenticated as the policy asks, and npm signatures hold here too."""
+    if not origins.asks:
+        return not_performed(CheckId.ARTIFACTS, "the policy takes every way in which they are authenticated")
+    if lock is None:
+        return failed(CheckId.ARTIFACTS, why_no_lock)
+    problems = [problem for one in lock.artifacts if (problem := origins.problem(one)) is not None]
+    if problems:
+        more = f"; and {len(problems) - _SHOWN} more" if len(problems) > _SHOWN else ""
+        listed = "; ".join(problems[:_SHOWN])
+        return failed(
+            CheckId.ARTIFACTS, f"{len(problems)} of {len(lock.artifacts)} artifacts refused: {listed}{more}"
+        )
+    return passed(CheckId.ARTIFACTS, count_origins(lock.artifacts))
+
+
+def count_origins(artifacts: Iterable[Artifact]) -> str:
+    """In words: ``12 tofu, 3 npm-signature``, in the order of the enumeration."""
+    counted = Counter(one.authenticated for one in artifacts)
+    return ", ".join(f"{counted[said]} {said}" for said in Authentication if counted[said])
