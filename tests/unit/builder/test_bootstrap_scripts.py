@@ -12,6 +12,7 @@ import pytest
 from backend.runner import Command, Outcome, run
 
 TOOLS = Path(__file__).resolve().parents[3] / "tools"
+STAMPED = "pwd; sha256sum tools/requirements.lock pyproject.toml"
 CHANGERS = ("apt-get", "sudo", "setsid", "systemctl", "install", "mknod", "chmod")
 
 
@@ -89,7 +90,7 @@ def test_a_ready_machine_is_left_alone(bare: Bare) -> None:
     assert "make the Python environment" in said
     stamp = run(
         Command(
-            argv=("sh", "-c", "sha256sum tools/requirements.lock pyproject.toml | sha256sum | cut -d' ' -f1"),
+            argv=("sh", "-c", f"({STAMPED}) | sha256sum | cut -d' ' -f1"),
             environment={"PATH": "/usr/bin:/bin"},
             deadline=10.0,
             working_dir=bare.root,
@@ -100,6 +101,48 @@ def test_a_ready_machine_is_left_alone(bare: Bare) -> None:
     assert outcome.ok, outcome.stderr
     assert b"nothing to change" in outcome.stderr
     assert bare.changed == []
+
+
+def test_an_environment_that_was_copied_is_made_anew(bare: Bare) -> None:
+    """It points to the checkout that it was made for: another one, or none."""
+    bare.programs |= {"dpkg-query": "echo 'ii '", "docker": "exit 0"}
+    (bare.root / ".venv/bin").mkdir(parents=True)
+    (bare.root / ".venv/bin/builder").write_text("")
+    (bare.root / ".venv/bin/builder").chmod(0o755)
+    shell = f"cd {bare.root} && ({STAMPED.replace('pwd', 'echo /elsewhere')}) | sha256sum | cut -d' ' -f1"
+    stamp = run(Command(argv=("sh", "-c", shell), environment={"PATH": "/usr/bin:/bin"}, deadline=10.0))
+    (bare.root / ".venv/.made-from").write_bytes(stamp.stdout)
+    assert b"make the Python environment" in bare.call("setup-machine").stderr
+    assert b"Python environment" not in bare.call("setup-machine", "--no-environment").stderr
+
+
+def test_who_is_not_root_and_has_no_sudo_is_told_what_root_must_do(bare: Bare) -> None:
+    bare.programs |= {"id": "case $1 in -un) echo somebody ;; *) echo 4321 ;; esac"}
+    bare.programs.pop("sudo")
+    outcome = bare.call("setup-machine", "--yes")
+    assert outcome.exit_code == 3
+    assert b"install Debian packages" in outcome.stderr
+    assert b"hint: run it as root once, with --user somebody" in outcome.stderr
+    assert bare.changed == []
+
+
+@pytest.mark.parametrize(
+    ("taken", "range_"),
+    [
+        ("", "100000:65536"),
+        ("a:100000:65536\nb:500:10\n", "165536:65536"),
+        ("a:100000:65536\nb:231072:65536\n", "296608:65536"),
+    ],
+)
+def test_subordinate_ids_are_beyond_all_that_somebody_has(bare: Bare, taken: str, range_: str) -> None:
+    """Two users with the same ids would own each other's containers."""
+    script = bare.root / "tools/setup-machine"
+    for name in ("subuid", "subgid"):
+        (bare.root / name).write_text(taken if name == "subuid" else "")
+        script.write_text(script.read_text().replace(f"/etc/{name}", str(bare.root / name)))
+    bare.programs["id"] = '[ "$2" = somebody ] && echo 4321 || echo 0'
+    said = bare.call("setup-machine", "--user", "somebody").stderr.decode()
+    assert f"give somebody the subordinate ids {range_} in " in said
 
 
 def test_an_unknown_option_is_usage(bare: Bare) -> None:
