@@ -2,22 +2,37 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import pytest
 
-ENGINES = ("docker", "podman")
+from tests.joined import ASKED, report_untested
+
+# What `--engine` of the tests names -> the product that the command line and the dialects name.
+ENGINES: Final = {"docker": "docker", "docker-rootless": "docker", "podman": "podman"}
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--engine",
         action="append",
-        choices=ENGINES,
+        choices=tuple(ENGINES),
         default=None,
-        help="run the real tests on this engine (repeatable); an engine that is missing is a failure",
+        help="run the real tests on this engine (repeatable); an engine that is missing is a failure. "
+        "docker is the rootful one; docker-rootless is found by DOCKER_HOST, so each needs a run of its own",
     )
     parser.addoption(
         "--long", action="store_true", help="run the tests marked long too (minutes each, on the real image)"
     )
+    parser.addoption(
+        "--part", action="store_true", help="a part of a larger run, which says what was not tested"
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    products = [ENGINES[name] for name in engines_asked(config)]
+    if len(products) != len(set(products)):
+        raise pytest.UsageError("docker and docker-rootless are two daemons: give each a run of its own")
 
 
 def engines_asked(config: pytest.Config) -> tuple[str, ...]:
@@ -26,8 +41,15 @@ def engines_asked(config: pytest.Config) -> tuple[str, ...]:
     return tuple(name for name in ENGINES if name in asked)
 
 
+def products_asked(config: pytest.Config) -> tuple[str, ...]:
+    """The same by their product, as ``builder --engine`` takes them."""
+    return tuple(ENGINES[name] for name in engines_asked(config))
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    left_out = ["real"] if not engines_asked(config) else []
+    engines = engines_asked(config)
+    left_out = ["real"] if not engines else []
+    left_out += ["rootless"] if engines == ("docker",) else []
     left_out += ["long"] if not config.getoption("--long") else []
     out = [item for item in items if any(item.get_closest_marker(name) for name in left_out)]
     if out:
@@ -37,16 +59,23 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "engine_name" in metafunc.fixturenames:
-        metafunc.parametrize("engine_name", engines_asked(metafunc.config), scope="session")
+        asked = engines_asked(metafunc.config)
+        products = [ENGINES[name] for name in asked]
+        metafunc.parametrize("engine_name", products, ids=asked, scope="session")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def asked(pytestconfig: pytest.Config, record_testsuite_property: object) -> None:
+    """For whoever joins the results of several runs."""
+    assert callable(record_testsuite_property)
+    for name in (*engines_asked(pytestconfig), *(["long"] if pytestconfig.getoption("--long") else [])):
+        record_testsuite_property(ASKED, name)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    asked = engines_asked(config)
-    for name in ENGINES:
-        if name not in asked:
-            terminalreporter.write_line(f"untested: engine {name} (not asked for; use --engine {name})")
-    if not config.getoption("--long"):
-        terminalreporter.write_line("untested: what is marked long (not asked for; use --long)")
+    if not config.getoption("--part"):
+        long = ("long",) if config.getoption("--long") else ()
+        report_untested(terminalreporter, {*engines_asked(config), *long}, ENGINES)
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:

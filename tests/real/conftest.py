@@ -12,12 +12,36 @@ from backend.engines.protocol import Engine
 from backend.engines.select import connect
 from builder.bootstrap import Bootstrapped, bootstrapped_images
 from builder.state import State, open_state
-from tests.conftest import engines_asked
+from tests.conftest import ENGINES, engines_asked, products_asked
+from tests.joined import EVIDENCE
 from tests.real.spine import ROOT, STATE, Spine, run_first_command
 
 __all__ = ["ROOT"]
 
 FirstCommand = Callable[[str], Spine]
+Evidence = Callable[[str], None]
+
+
+@pytest.fixture(scope="session")
+def evidence(record_testsuite_property: Callable[[str, object], None]) -> Evidence:
+    """Writes down a line that says what this run was about, for the summary that joins the runs."""
+    return lambda line: record_testsuite_property(EVIDENCE, line)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def engines_are_as_asked(
+    pytestconfig: pytest.Config, evidence: Evidence, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """Each by its own words: nothing that was asked for may stand for something else."""
+    for name in engines_asked(pytestconfig):
+        facts = connect(ENGINES[name], tmp_path_factory.mktemp("asked"), dict(os.environ)).facts()
+        kind = "rootless" if facts.rootless else "rootful"
+        meant = os.geteuid() != 0 if name == "podman" else name == "docker-rootless"
+        assert facts.rootless == meant, f"{name} is {kind}"
+        evidence(
+            f"{name}: {facts.product} {facts.version}, {kind}, host {facts.host_name}, kernel {facts.kernel},"
+            f" {facts.storage_driver}, cgroup driver {facts.cgroup_driver}"
+        )
 
 
 @pytest.fixture(scope="session")
@@ -44,7 +68,7 @@ def kept_state(pytestconfig: pytest.Config, first_command: FirstCommand) -> Stat
     """The state of the README's first command, or the one that ``BUILDER_TEST_STATE`` names."""
     named = os.environ.get("BUILDER_TEST_STATE")
     if named is None:
-        first_command(engines_asked(pytestconfig)[0])
+        first_command(products_asked(pytestconfig)[0])
     return open_state(Path(named) if named else STATE)
 
 

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import tarfile
 import tempfile
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 import pytest
 
-from backend.containers import LoadedImage
+from backend.containers import ExecPlan, LoadedImage
 from backend.engines.protocol import Engine
 from backend.tools import BuildContainer, build_container
 from builder.base_check import read_base
@@ -178,6 +179,31 @@ def test_every_entry_of_our_layers_is_accounted_for(bench: Bench) -> None:
     assert any(line.endswith(": done") for line in bench.lines)
 
 
+@contextmanager
+def one_processor() -> Iterator[None]:
+    """For this process and its children, which Podman's containers are."""
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(before)})
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
+
+
+def keep_to_one_processor(engine: Engine, container: str) -> None:
+    """A Docker container's processes are the daemon's: only a rootful daemon can keep them to one."""
+    rootless = engine.facts().rootless
+    if engine.product == "docker" and not rootless:
+        subprocess.run(["docker", "container", "update", "--cpuset-cpus=0", container], check=True)
+    look = ExecPlan(
+        argv=("sed", "-n", "s/^Cpus_allowed_list:.//p", "/proc/self/status"),
+        user=(1000, 1000),
+        working_dir="/",
+    )
+    allowed = engine.exec(container, look).stdout.decode().strip()
+    assert allowed.isdecimal() or (engine.product == "docker" and rootless), allowed
+
+
 def test_two_cold_builds_have_the_same_digest_whatever_the_host_is_set_to(
     engine: Engine, builder_image: LoadedImage, bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -190,8 +216,11 @@ def test_two_cold_builds_have_the_same_digest_whatever_the_host_is_set_to(
         monkeypatch.setenv("TZ", zone)
         time.tzset()
         before = os.umask(mask)
+        processors = one_processor() if number else nullcontext()
         try:
-            with fresh_container(engine, builder_image, memory) as running:
+            with processors, fresh_container(engine, builder_image, memory) as running:
+                if number:
+                    keep_to_one_processor(engine, running.container)
                 bench = Bench(base, buildx, running, root)
                 digests.append(bench.build(tiny_set(root, base, TEMPLATE)).digest)
                 # And warm: nothing is done again, and the same comes out.

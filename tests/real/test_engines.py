@@ -142,12 +142,12 @@ def test_a_tar_with_numeric_owners_goes_into_a_volume_before_the_start(
 def test_a_time_out_ends_the_client_and_kill_as_the_agent_ends_the_rest(
     engine: Engine, loaded: LoadedImage
 ) -> None:
-    endless = "trap '' TERM; while :; do date +%N >/tmp/alive; sleep 0.05; done"
+    endless = "trap '' TERM; while :; do echo >>/tmp/alive; sleep 0.05; done"
     stubborn = f"trap '' TERM; setsid sh -c \"{endless}\" & wait"
     with running(engine, plan_for(loaded)) as container:
         outcome = engine.exec(container, script(stubborn), deadline=1.0)
         assert outcome.ending is Ending.TIMED_OUT
-        read = script("cat /tmp/alive; sleep 0.4; cat /tmp/alive")
+        read = script("wc -c </tmp/alive; sleep 0.4; wc -c </tmp/alive")
         before = engine.exec(container, read).stdout.split()
         assert len(set(before)) == 2, "the command inside outlives its client"
         engine.exec(container, script("kill -KILL -1"))

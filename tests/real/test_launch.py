@@ -143,7 +143,10 @@ def ground(world: World, engine: Engine, tmp_path_factory: pytest.TempPathFactor
 
 def fitting_policy(policy: Policy, probe: HostProbe) -> Policy:
     """Required where the engine is rootless; what this host cannot enforce is accepted by name."""
-    text = policy.path.read_text()
+    first = policy.path.with_name("policy-for-any-engine.toml")
+    if not first.exists():
+        first.write_text(policy.path.read_text())
+    text = first.read_text()
     if not probe.facts.rootless:
         text = text.replace('mode = "required"', 'mode = "development"')
     if not probe.limits_enforced:

@@ -13,23 +13,16 @@ import pytest
 from builder.bootstrap import Bootstrapped
 from builder.state import State
 from images.errors import ExitCode
-from tests.conftest import engines_asked
+from tests.conftest import products_asked
 from tests.fakes.tarballs import POSTINSTALL
-from tests.real.layouts import copy_state, referrer_blobs
-from tests.real.spine import Spine
-from tests.real.tiny import Tiny, make_tiny
+from tests.real.layouts import referrer_blobs
+from tests.real.tiny import ELSEWHERE, TONGUE, Tiny, make_tiny
 
 pytestmark = pytest.mark.real
 
 
 # One more file at another place each time, whose content nobody can object to: it is a locked one.
 UNSTEADY = f"{POSTINSTALL} && ln package.json bin/$(cat /proc/sys/kernel/random/uuid)"
-# Another host name, umask, CPU affinity, time zone and locale than the first build had.
-ELSEWHERE = (
-    *("unshare", "--uts", "sh", "-c", 'hostname elsewhere; umask 0077; exec "$@"', "sh"),
-    *("taskset", "--cpu-list", "0"),
-)
-TONGUE = {"TZ": "Asia/Tokyo", "LC_ALL": "tr_TR.UTF-8", "LANG": "tr_TR.UTF-8"}
 
 
 @pytest.fixture(scope="module")
@@ -83,7 +76,7 @@ def test_a_rebuild_elsewhere_is_the_same_and_its_statement_counts(
     check = answer["checks"][17]
     assert (check["id"], check["status"]) == ("rebuilds", "passed")
     assert check["message"].startswith("1 of 1 asked for by sha256:")
-    for other in engines_asked(request.config):
+    for other in products_asked(request.config):
         if other != tiny.engine:
             done = tiny.builder("verify", "--rebuild", cwd=built, config=config, engine=other)
             assert done.returncode == 0, done.stderr[-3000:]
@@ -126,13 +119,3 @@ def test_what_is_not_verified_is_not_built_again(tiny: Tiny, built: Path) -> Non
     assert "warning: not built again: the image is not verified" in other.stderr
     assert "expected 'team/stranger'" in other.stderr
     assert "build …" not in other.stderr
-
-
-@pytest.mark.long
-def test_the_real_image_is_the_same_again(spine: Spine, tmp_path: Path) -> None:
-    state = tmp_path / "state"
-    copy_state(spine.state, state)
-    done = spine.builder("verify", "--rebuild", state=state)
-    assert done.returncode == 0, done.stderr[-3000:]
-    assert f"rebuilt: the same digest, {spine.digest}" in done.stderr
-    assert done.stdout.strip() == spine.digest

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -22,7 +23,8 @@ from images.render import LABEL_KEY, BuildContext, render
 from provenance.layout import list_images, open_image
 from tests.fakes.locks import AMD64
 from tests.real.accounting import unaccounted
-from tests.real.conftest import ROOT
+from tests.real.layouts import copy_state
+from tests.real.spine import ROOT, Spine
 
 pytestmark = pytest.mark.real
 
@@ -114,3 +116,13 @@ def test_no_updater_changes_what_runs(engine: Engine, running: str) -> None:
     _, after = run_inside(engine, running, look, deadline=120.0)
     assert len(before.split("\n")) >= 4
     assert before == after
+
+
+@pytest.mark.long
+def test_the_real_image_is_the_same_again(spine: Spine, tmp_path: Path) -> None:
+    state = tmp_path / "state"
+    copy_state(spine.state, state)
+    done = spine.builder("verify", "--rebuild", state=state)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert f"rebuilt: the same digest, {spine.digest}" in done.stderr
+    assert done.stdout.strip() == spine.digest

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -20,6 +21,11 @@ from tests.fakes.tarballs import POSTINSTALL, File, tiny_set
 from tests.real.layouts import copy_state
 
 BUILDER = Path(sys.executable).with_name("builder")
+# Another umask, processor count, time zone, locale and, where root asks, host name than the first build had.
+_SHELL = ("sh", "-c", 'umask 0077; exec "$@"', "sh", "taskset", "--cpu-list", "0")
+_NAMED = ("unshare", "--uts", "sh", "-c", 'hostname elsewhere; exec "$@"', "sh")
+ELSEWHERE = (*_NAMED, *_SHELL) if os.geteuid() == 0 else _SHELL
+TONGUE = {"TZ": "Asia/Tokyo", "LC_ALL": "tr_TR.UTF-8", "LANG": "tr_TR.UTF-8"}
 
 
 @dataclass(frozen=True)
@@ -63,7 +69,8 @@ class Tiny:
 
     def argv(self, *words: str, engine: str = "", config: Path | None = None) -> list[str]:
         where = ["--state", str(self.state), "--config-dir", str(config or self.config)]
-        return [str(BUILDER), *words, *where, "--engine", engine or self.engine]
+        at = words.index("--") if "--" in words else len(words)
+        return [str(BUILDER), *words[:at], *where, "--engine", engine or self.engine, *words[at:]]
 
     def builder(
         self,
