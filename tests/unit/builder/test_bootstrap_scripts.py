@@ -13,7 +13,7 @@ from backend.runner import Command, Outcome, run
 
 TOOLS = Path(__file__).resolve().parents[3] / "tools"
 STAMPED = "pwd; sha256sum tools/requirements.lock pyproject.toml"
-CHANGERS = ("apt-get", "sudo", "setsid", "systemctl", "install", "mknod", "chmod")
+CHANGERS = ("apt-get", "sudo", "setsid", "systemctl", "install", "mknod", "chmod", "useradd", "runuser")
 
 
 @dataclass
@@ -47,7 +47,13 @@ class Bare:
 @pytest.fixture
 def bare(tmp_path: Path) -> Bare:
     (tmp_path / "tools").mkdir()
-    for name in ("setup-machine", "bootstrap-or-refresh", "lock-or-upgrade", "requirements.lock"):
+    for name in (
+        "setup-machine",
+        "rootless-engines",
+        "bootstrap-or-refresh",
+        "lock-or-upgrade",
+        "requirements.lock",
+    ):
         shutil.copy(TOOLS / name, tmp_path / "tools" / name)
     shutil.copy(TOOLS.parent / "pyproject.toml", tmp_path / "pyproject.toml")
     note = f'echo "$(basename "$0") $*" >>{tmp_path}/changes'
@@ -143,6 +149,40 @@ def test_subordinate_ids_are_beyond_all_that_somebody_has(bare: Bare, taken: str
     bare.programs["id"] = '[ "$2" = somebody ] && echo 4321 || echo 0'
     said = bare.call("setup-machine", "--user", "somebody").stderr.decode()
     assert f"give somebody the subordinate ids {range_} in " in said
+
+
+# Root, on a machine with no other user.
+ALONE = 'case "$*" in -u) echo 0 ;; -un) echo root ;; *) exit 1 ;; esac'
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (("up",), 3, "a rootless engine is not root's"),
+        (("up", "--user", "root"), 3, "a rootless engine is not root's"),
+        (("up", "--user", "somebody"), 3, "there is no user somebody"),
+        (("up", "--create", "--user", "somebody"), 3, "nobody is there to ask"),
+        (("run", "--user", "somebody"), 2, "tools/rootless-engines run"),
+        (("up", "--force", "--user", "somebody"), 2, "tools/rootless-engines up"),
+        ((), 2, "tools/rootless-engines down"),
+    ],
+)
+def test_no_user_is_made_or_acted_for_unasked(
+    bare: Bare, words: tuple[str, ...], code: int, said: str
+) -> None:
+    bare.programs["id"] = ALONE
+    outcome = bare.call("rootless-engines", *words)
+    assert outcome.exit_code == code
+    assert said in outcome.stderr.decode()
+    assert bare.changed == []
+
+
+def test_an_ordinary_user_acts_for_himself_alone(bare: Bare) -> None:
+    bare.programs["id"] = 'case "$*" in -u) echo 4321 ;; -un) echo me ;; esac'
+    outcome = bare.call("rootless-engines", "up", "--yes", "--user", "somebody")
+    assert outcome.exit_code == 3
+    assert b"only root acts for another user" in outcome.stderr
+    assert bare.changed == []
 
 
 def test_an_unknown_option_is_usage(bare: Bare) -> None:
