@@ -61,7 +61,19 @@ def judge_origins(lock: Lock | None, why_no_lock: str, origins: Origins) -> Chec
     return passed(CheckId.ARTIFACTS, count_origins(lock.artifacts))
 
 
+def counted(artifacts: Iterable[Artifact]) -> dict[str, int]:
+    """How many artifacts were authenticated in which way, in the order of the enumeration; no zeros."""
+    found = Counter(one.authenticated for one in artifacts)
+    return {str(said): found[said] for said in Authentication if found[said]}
+
+
 def count_origins(artifacts: Iterable[Artifact]) -> str:
-    """In words: ``12 tofu, 3 npm-signature``, in the order of the enumeration."""
-    counted = Counter(one.authenticated for one in artifacts)
-    return ", ".join(f"{counted[said]} {said}" for said in Authentication if counted[said])
+    """In words: ``12 tofu, 3 npm-signature``."""
+    return ", ".join(f"{number} {said}" for said, number in counted(artifacts).items())
+
+
+def trusted_on_first_use(artifacts: Iterable[Artifact], most: int = 5) -> str:
+    """The first of those that nobody vouched for, in words; empty when there is none."""
+    labels = [one.label for one in artifacts if one.authenticated is Authentication.TOFU]
+    more = f" and {len(labels) - most} more" if len(labels) > most else ""
+    return ", ".join(labels[:most]) + more

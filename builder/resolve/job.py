@@ -58,19 +58,13 @@ class FetchRequest:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """Everything one container is asked.
-
-    ``times``: the facts must tell when versions were published. ``times_for``: where they are signed with one
-    of these keys, they must too.
-    """
+    """Everything one container is asked."""
 
     resolve: tuple[RootRequest, ...] = ()
     view: tuple[ViewRequest, ...] = ()
     newest: tuple[NewestRequest, ...] = ()
     fetch: tuple[FetchRequest, ...] = ()
     facts: tuple[FactsRequest, ...] = ()
-    times: bool = False
-    times_for: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,11 +162,7 @@ def _request(job: Job) -> dict[str, JsonValue]:
             {"name": item.name, "version": item.version, "integrity": str(item.integrity)}
             for item in job.fetch
         ],
-        "facts": {
-            "packages": [{"name": item.name, "versions": list(item.versions)} for item in job.facts],
-            "times": job.times,
-            "times_for": list(job.times_for),
-        },
+        "facts": [{"name": item.name, "versions": list(item.versions)} for item in job.facts],
     }
 
 

@@ -73,7 +73,7 @@ def newest_versions(
     if not questions:
         return ()
     asked = tuple(FactsRequest(one.name) for one in questions) if gate is not None else ()
-    answer = perform(Job(newest=tuple(questions), facts=asked, times=gate is not None), resolver)
+    answer = perform(Job(newest=tuple(questions), facts=asked), resolver)
     answers = iter(answer.newest)
     facts = dict(zip(asked, answer.facts, strict=True))
     found = []

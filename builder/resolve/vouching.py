@@ -49,7 +49,7 @@ def require_old_roots(labels: Iterable[tuple[str, str]], gate: AgeGate, resolver
     if not pins:
         return
     questions = tuple(FactsRequest(name, (version,)) for name, version in pins)
-    answers = perform(Job(facts=questions, times=True), resolver).facts
+    answers = perform(Job(facts=questions), resolver).facts
     found = [(asked.name, _release(asked, facts)) for asked, facts in zip(questions, answers, strict=True)]
     # One that the registry does not have is npm's to name, in a moment.
     require_old_enough(
@@ -70,8 +70,6 @@ def fetch_and_vouch(
     job = Job(
         fetch=lacking(all_sources, resolver),
         facts=tuple(FactsRequest(one.name, (one.version,)) for one in fresh),
-        times=trust.gate is not None,
-        times_for=tuple(key.id for key in trust.keys.values() if key.expires is not None),
     )
     if trust.gate is not None and fresh:
         found = perform(replace(job, fetch=()), resolver).facts

@@ -1,10 +1,9 @@
 // Asks the registry about versions of packages, with npm's own client and configuration: when each was published,
 // and which signatures the registry gives for it. A process of its own, like every one that speaks TLS.
 //
-// Standard input, JSON: {packages: [{name, versions}], times, times_for}. No versions means: all, and which is the
-// latest. Full metadata, which alone is sure to tell the time, is taken when `times`, or where a signature is by one
-// of the keys `times_for`. One line of JSON for each package, in order: {latest, versions: {...}}, or npm's code.
-// This file decides nothing and passes on no message of npm's.
+// Standard input, JSON: [{name, versions}]. No versions means: all. One line of JSON for each package, in order:
+// {latest, versions: [...]}, or npm's code. Full metadata is asked, which alone is sure to tell the time; npm asks for
+// the same when it fetches, and finds it in its cache. This file decides nothing and passes on no message of npm's.
 
 import { readFileSync, realpathSync } from 'node:fs'
 import { createRequire } from 'node:module'
@@ -39,26 +38,23 @@ function versionOf(packument, version) {
   }
 }
 
-async function factsOf(options, job, item) {
-  const ask = (fullMetadata) => pacote.packument(item.name, { ...options, fullMetadata })
-  const there = (packument) =>
-    (item.versions.length ? item.versions : Object.keys(packument.versions)).filter((one) => Object.hasOwn(packument.versions, one))
-  let packument = await ask(job.times)
-  const oldKey = (one) => signatures(packument.versions[one].dist).some((made) => job.times_for.includes(made?.keyid))
-  if (!job.times && there(packument).some((one) => !packument.time?.[one] && oldKey(one))) packument = await ask(true)
-  return { latest: text(packument['dist-tags']?.latest, 100), versions: there(packument).map((one) => versionOf(packument, one)) }
+async function factsOf(options, item) {
+  const packument = await pacote.packument(item.name, { ...options, fullMetadata: true })
+  const wanted = item.versions.length ? item.versions : Object.keys(packument.versions)
+  const there = wanted.filter((version) => Object.hasOwn(packument.versions, version))
+  return { latest: text(packument['dist-tags']?.latest, 100), versions: there.map((one) => versionOf(packument, one)) }
 }
 
 async function main() {
-  const job = JSON.parse(readFileSync(0, 'utf8'))
+  const packages = JSON.parse(readFileSync(0, 'utf8'))
   const config = new Config({ npmPath, argv: [], warn: false, ...require('@npmcli/config/lib/definitions') })
   await config.load()
-  const answers = new Array(job.packages.length)
+  const answers = new Array(packages.length)
   let next = 0
   const work = async () => {
-    while (next < job.packages.length) {
+    while (next < packages.length) {
       const number = next++
-      answers[number] = await factsOf(config.flat, job, job.packages[number]).catch((error) => ({
+      answers[number] = await factsOf(config.flat, packages[number]).catch((error) => ({
         code: text(error?.code, 100) || 'EUNKNOWN',
       }))
     }

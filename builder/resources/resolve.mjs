@@ -226,8 +226,8 @@ async function answer(env, work, job, result) {
     progress({ step: 'newest', name: item.name, done: number, total: job.newest.length })
     result.newest.push(await newestOne(env, work, item))
   }
-  if (job.facts?.packages.length) {
-    progress({ step: 'facts', name: '', done: 0, total: job.facts.packages.length })
+  if (job.facts?.length) {
+    progress({ step: 'facts', name: 'who signed them, and when they were published', done: 0, total: job.facts.length })
     await putBytes('facts.json', await askFacts(env, work, job.facts))
   }
   await fetchAll(env, work, job.fetch)

@@ -103,7 +103,7 @@ class FakeRegistry:
         newest = [self._newest(item) for item in job["newest"]]
         document = {"schema": 1, "error": error, "view": views, "newest": newest}
         members = {f"locks/{n}.json": raw for n, raw in enumerate(locks)}
-        if packages := job.get("facts", {}).get("packages"):
+        if packages := job.get("facts"):
             members["facts.json"] = json.dumps([self._facts(item) for item in packages]).encode()
         if not error or job["fetch"]:
             members |= {f"tarballs/{n}.tgz": raw for n, raw in enumerate(tarballs)}

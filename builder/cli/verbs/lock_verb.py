@@ -18,6 +18,7 @@ from builder.updating import parse_moves, upgrade_here
 from images.errors import UsageError
 from images.lock import Lock
 from images.lockfile import lock_digest
+from provenance.origins import count_origins, counted, trusted_on_first_use
 
 
 def run(invocation: Invocation) -> Result:
@@ -77,6 +78,9 @@ def _result(invocation: Invocation, project: Project, lock: Lock, changed: bool)
     digest = lock_digest(lock)
     verb = "wrote" if changed else "nothing changed in"
     invocation.reporter.say(f"{verb} {project.lock_path}: {len(lock.artifacts)} artifacts")
+    invocation.reporter.say(f"authenticated: {count_origins(lock.artifacts)}")
+    if first_use := trusted_on_first_use(lock.artifacts):
+        invocation.reporter.say(f"trusted on first use: {first_use}")
     for artifact in lock.artifacts:
         for script in () if artifact.scripts_run else artifact.scripts:
             invocation.reporter.warn(
@@ -85,5 +89,10 @@ def _result(invocation: Invocation, project: Project, lock: Lock, changed: bool)
             )
     return Result(
         line=str(digest),
-        document={"lock": str(digest), "artifacts": len(lock.artifacts), "changed": changed},
+        document={
+            "lock": str(digest),
+            "artifacts": len(lock.artifacts),
+            "authenticated": counted(lock.artifacts),
+            "changed": changed,
+        },
     )

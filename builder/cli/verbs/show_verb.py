@@ -14,6 +14,7 @@ from images.lock import Lock
 from images.lockfile import parse_lock
 from provenance.bundles import open_bundle
 from provenance.layout import open_image
+from provenance.origins import counted, trusted_on_first_use
 from provenance.referrers import Referrers, read_referrers
 from provenance.statements import parse_statement
 
@@ -55,6 +56,8 @@ def _described_lock(raw: bytes) -> dict[str, object]:
         "skills": {skill.name: str(lock.artifact(skill.artifact).integrity) for skill in lock.skills},
         "node": lock.node_version,
         "artifacts": len(lock.artifacts),
+        "authenticated": counted(lock.artifacts),
+        "trusted_on_first_use": trusted_on_first_use(lock.artifacts),
     }
 
 

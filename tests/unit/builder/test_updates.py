@@ -177,7 +177,7 @@ def test_a_version_that_is_too_young_is_skipped_for_the_newest_that_is_not(desk:
     assert {one.target for one in found.values()} == {"0.74.0", "22.24.0", ""}
     assert "0.75.0 is 5 hours old" in found["pi"].note
     assert "22.25.0 was published in 1 day" in found["node"].note
-    assert desk.registry.jobs[0]["facts"]["times"] is True
+    assert len(desk.registry.jobs) == 1
     desk.gate = None
     assert {one.target for one in desk.standings().values()} == {"0.75.0", "22.25.0", ""}
 

@@ -14,7 +14,7 @@ from images.lock import Artifact, ArtifactKind, Authentication, Lock
 from images.lockfile import lock_bytes, parse_lock
 from provenance.checks import CheckId, Status
 from provenance.npm_signatures import Keys
-from provenance.origins import Origins, count_origins, judge_origins
+from provenance.origins import Origins, count_origins, counted, judge_origins, trusted_on_first_use
 from provenance.policy import Policy
 from tests.fakes.locks import AMD64, make_full_lock, make_lock, npm
 from tests.fakes.policies import policy_for
@@ -120,6 +120,14 @@ def test_nothing_asked_is_not_performed_and_a_missing_lock_fails() -> None:
     assert judge_origins(make_lock(), "", Origins()).status is Status.NOT_PERFORMED
     lost = judge_origins(None, "it is not here", Origins(refuse=frozenset({Authentication.LOCAL})))
     assert (lost.id, lost.status, lost.message) == (CheckId.ARTIFACTS, Status.FAILED, "it is not here")
+
+
+def test_those_that_nobody_vouched_for_are_named_briefly() -> None:
+    assert trusted_on_first_use(signed_lock().artifacts) == ""
+    lock = make_lock()
+    assert trusted_on_first_use(lock.artifacts, 7).count(",") == 6
+    assert trusted_on_first_use(lock.artifacts, 2).endswith(" and 5 more")
+    assert counted(make_full_lock().artifacts) == {"tofu": 7, "npm-signature": 1, "local": 1}
 
 
 def test_counted_in_words() -> None:
