@@ -25,12 +25,29 @@ class Ending(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ChildLimits:
+    """What the kernel lets one child, and each child of it, have: anonymous memory in bytes, processor time
+    in seconds, the size in bytes of a file that it writes. It leaves no core dump."""
+
+    memory: int
+    cpu_seconds: int
+    file_bytes: int
+
+    def around(self, argv: tuple[str, ...]) -> tuple[str, ...]:
+        """The argv of the same program below ``prlimit`` (util-linux): the limits hold before it starts."""
+        # RLIMIT_DATA, not RLIMIT_AS: a file mapped for reading is the page cache's, not the child's memory.
+        bounds = (f"--data={self.memory}", f"--cpu={self.cpu_seconds}", f"--fsize={self.file_bytes}")
+        return ("prlimit", "--core=0", *bounds, "--", *argv)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Command:
     """One child: argv only, an explicit environment, a time limit in seconds, bounded capture in bytes.
 
     ``stdin`` is bytes, a file, an open descriptor (it stays the caller's), an iterator of chunks that is
     pulled as the child reads, or nothing (/dev/null). With ``stdout_path`` standard output goes to that
     private file, at most ``stdout_limit`` bytes, and is not captured; the live callback sees it all the same.
+    With ``limits`` the program is named by its absolute path.
     """
 
     argv: tuple[str, ...] = field(repr=False)
@@ -44,6 +61,12 @@ class Command:
     capture: int = 1 << 20  # most bytes kept of each pipe, the first ones; the live callbacks see every chunk
     grace: float = 5.0  # seconds between TERM and KILL on the group
     pass_fds: tuple[int, ...] = field(default=())
+    limits: ChildLimits | None = None
+
+    @property
+    def started_argv(self) -> tuple[str, ...]:
+        """What is really started: ``argv``, below its limits if it has some."""
+        return self.argv if self.limits is None else self.limits.around(self.argv)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

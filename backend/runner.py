@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Self
 
-from backend.commands import Command, Ending, Hooks, OnChunk, Outcome, Sink
+from backend.commands import ChildLimits, Command, Ending, Hooks, OnChunk, Outcome, Sink
 
-__all__ = ["Child", "Command", "Ending", "Outcome", "run", "spawn"]
+__all__ = ["Child", "ChildLimits", "Command", "Ending", "Outcome", "run", "spawn"]
 
 _CHUNK: Final = 1 << 16
 _TICK: Final = 0.1  # seconds between two looks at ``cancelled``
@@ -154,6 +154,9 @@ def _start(command: Command, opened: contextlib.ExitStack, *, hold_stdin: bool) 
     stdin, feed = _input(command, opened, hold_stdin=hold_stdin)
     if isinstance(stdin, Outcome):
         return stdin
+    if command.limits is not None and not os.access(command.argv[0], os.X_OK):
+        # prlimit would say so with an exit code of its own, like a program that ran.
+        return Outcome(ending=Ending.NOT_FOUND, exit_code=None, detail=f"{command.argv[0]}: no such program")
     output = None
     try:
         if command.stdout_path is not None:
@@ -161,7 +164,7 @@ def _start(command: Command, opened: contextlib.ExitStack, *, hold_stdin: bool) 
             output = os.open(command.stdout_path, flags, 0o600)
             opened.callback(os.close, output)
         process = subprocess.Popen(
-            command.argv,
+            command.started_argv,
             env=dict(command.environment),
             cwd=command.working_dir,
             stdin=stdin,

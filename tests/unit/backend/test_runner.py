@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from backend.runner import Command, Ending, Outcome, run, spawn
+from backend.runner import ChildLimits, Command, Ending, Outcome, run, spawn
 
 ENVIRONMENT = {"PATH": os.defpath, "LC_ALL": "C.UTF-8"}
 
@@ -372,3 +372,43 @@ def test_a_spawned_child_sees_the_end_of_input_when_its_parent_is_killed(tmp_pat
     while not flag.exists() and time.monotonic() < until:
         time.sleep(0.02)
     assert flag.exists()
+
+
+MIB = 1024 * 1024
+LIMITS = ChildLimits(memory=100 * MIB, cpu_seconds=1, file_bytes=MIB)
+
+
+def limited(*argv: str, limits: ChildLimits = LIMITS) -> Outcome:
+    return run(Command(argv=argv, environment=ENVIRONMENT, deadline=30, limits=limits))
+
+
+@pytest.mark.parametrize(
+    ("source", "ends_by"),
+    [
+        ("b = bytearray(300 << 20)", None),
+        ("while True: pass", -signal.SIGKILL),
+        (
+            "import signal; signal.signal(signal.SIGXFSZ, signal.SIG_DFL); "
+            "open('%s', 'wb').write(bytes(2 << 20))",
+            -signal.SIGXFSZ,
+        ),
+    ],
+)
+def test_memory_time_and_file_size_are_limited(tmp_path: Path, source: str, ends_by: int | None) -> None:
+    argv = python(source.replace("%s", str(tmp_path / "file")))
+    outcome = limited(*argv)
+    assert not outcome.ok
+    assert outcome.exit_code == ends_by or (ends_by is None and b"MemoryError" in outcome.stderr)
+    large = ChildLimits(memory=1 << 30, cpu_seconds=1, file_bytes=1 << 30)
+    assert limited(*argv, limits=large).ok is (ends_by != -signal.SIGKILL)
+
+
+def test_a_grandchild_has_the_limits_too() -> None:
+    outcome = limited("/bin/sh", "-c", "sh -c 'ulimit -d; ulimit -c; ulimit -f'")
+    assert outcome.stdout.split() == [b"102400", b"0", b"2048"]
+
+
+def test_the_limits_do_not_hide_that_a_program_is_missing() -> None:
+    outcome = limited("/no/such/program")
+    assert (outcome.ending, outcome.exit_code) == (Ending.NOT_FOUND, None)
+    assert outcome.detail == "/no/such/program: no such program"
