@@ -36,6 +36,9 @@ PERMIT_MAKERS = {
     "AdmittedImage": "backend/admission.py",
     "LaunchPlan": "backend/plan.py",
     "LaunchRecord": "backend/records.py",
+    "FetchedCommit": "backend/workspace/reading.py",
+    "MaterialisedTree": "backend/workspace/materialise.py",
+    "ImportedCommit": "backend/workspace/importing.py",
 }
 
 FORBIDDEN_NAMES = {"utils", "helpers", "common", "core", "base", "manager", "service", "types", "constants"}
