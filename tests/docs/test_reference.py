@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
+import jsonschema
+import pytest
+
 from images.errors import ExitCode, LaunchReason, NetworkReason
-from tests.docs import command_line
+from tests.docs import command_line, result_schemas
 
 REFERENCE = Path(__file__).resolve().parents[2] / "docs" / "reference"
 
@@ -28,3 +32,10 @@ def test_launch_refusals() -> None:
 
 def test_the_command_line_page_is_the_programs_own_help() -> None:
     assert command_line.PAGE.read_text() == command_line.render(), "run: python -m tests.docs.command_line"
+
+
+@pytest.mark.parametrize("command", result_schemas.RESULTS)
+def test_the_schemas_of_results_are_those_of_the_types(command: str) -> None:
+    made = result_schemas.render(command)
+    jsonschema.Draft202012Validator.check_schema(json.loads(made))
+    assert result_schemas.page(command).read_text() == made, "run: python -m tests.docs.result_schemas"

@@ -3,8 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import asdict
 from pathlib import Path
 
+from builder.cli.documents import (
+    DIFF,
+    ArtifactDocument,
+    BytesDocument,
+    DiffDocument,
+    DifferenceDocument,
+    FieldDocument,
+    ImageDocument,
+    LayerDocument,
+    LayersDocument,
+    LockDocument,
+    PackageDocument,
+    ScriptDocument,
+)
 from builder.cli.invocation import Invocation, Result
 from builder.cli.platform import host_platform
 from builder.cli.session import state_of
@@ -53,13 +68,17 @@ def run(invocation: Invocation) -> Result:
     ]
     if not lines:
         invocation.reporter.say("no difference")
-    document: dict[str, object] = {
-        "same": not lines,
-        "lock": _lock_document(lock) if lock else None,
-        "image": {**_image_document(image), "files": _changes(files)} if image else None,
-        "notes": [*before.notes, *after.notes],
-    }
-    return Result(line="\n".join(_shown(line) for line in lines), document={"diff": document})
+    document = DiffDocument(
+        diff=DifferenceDocument(
+            same=not lines,
+            lock=_lock_document(lock) if lock else None,
+            image=_image_document(image, files) if image else None,
+            notes=(*before.notes, *after.notes),
+        )
+    )
+    return Result(
+        line="\n".join(_shown(line) for line in lines), document={"result": DIFF, **asdict(document)}
+    )
 
 
 def _files(invocation: Invocation, before: Side, after: Side) -> tuple[FieldChange, ...]:
@@ -85,6 +104,9 @@ def _lock_lines(difference: LockDifference) -> Iterable[str]:
         yield f"{_SIGNS[package.change]} {package.kind} {package.name} {versions}"
         yield from (f"    - {artifact.version} {artifact.integrity}" for artifact in package.before)
         yield from (f"    + {artifact.version} {artifact.integrity}" for artifact in package.after)
+        was, now = (_vouched(side) for side in (package.before, package.after))
+        if was and now and was != now:
+            yield f"    ! authenticated: {was} -> {now}"
         for version in package.other_bytes:
             yield f"    ! {package.name}@{version} is the same version with other bytes"
     for script in difference.scripts:
@@ -93,6 +115,11 @@ def _lock_lines(difference: LockDifference) -> Iterable[str]:
         yield from (f"    + {_run(script.runs)}: {command}" for command in script.after)
     if difference.bytes_before != difference.bytes_after:
         yield f"~ bytes of all artifacts: {difference.bytes_before} -> {difference.bytes_after}"
+
+
+def _vouched(artifacts: Iterable[Artifact]) -> str:
+    """Who vouched: a new version that nobody signs any more is what a hijack looks like."""
+    return ", ".join(sorted({f"{one.authenticated} {one.signer}".rstrip() for one in artifacts}))
 
 
 def _run(runs: bool) -> str:
@@ -128,72 +155,69 @@ def _size(layers: Iterable[Descriptor]) -> int:
     return sum(layer.size for layer in layers)
 
 
-def _lock_document(difference: LockDifference) -> dict[str, object]:
-    return {
-        "fields": _changes(difference.fields),
-        "packages": [_package(package) for package in difference.packages],
-        "scripts": [
-            {
-                "package": script.package,
-                "event": script.event,
-                "before": [redact(command) for command in script.before],
-                "after": [redact(command) for command in script.after],
-                "ran": script.ran,
-                "runs": script.runs,
-            }
+def _lock_document(difference: LockDifference) -> LockDocument:
+    return LockDocument(
+        fields=_changes(difference.fields),
+        packages=tuple(_package(package) for package in difference.packages),
+        scripts=tuple(
+            ScriptDocument(
+                package=script.package,
+                event=script.event,
+                before=tuple(redact(command) for command in script.before),
+                after=tuple(redact(command) for command in script.after),
+                ran=script.ran,
+                runs=script.runs,
+            )
             for script in difference.scripts
-        ],
-        "bytes": {"before": difference.bytes_before, "after": difference.bytes_after},
-    }
+        ),
+        bytes=BytesDocument(before=difference.bytes_before, after=difference.bytes_after),
+    )
 
 
-def _package(package: PackageChange) -> dict[str, object]:
-    def listed(artifacts: Iterable[Artifact]) -> list[dict[str, object]]:
-        return [
-            {
-                "version": artifact.version,
-                "integrity": str(artifact.integrity),
-                "bytes": artifact.size,
-                "platforms": [str(platform) for platform in artifact.platforms],
-                "registry": artifact.registry,
-                "authenticated": artifact.authenticated.value,
-                "signer": artifact.signer,
-            }
-            for artifact in artifacts
-        ]
-
-    return {
-        "kind": package.kind.value,
-        "name": package.name,
-        "change": package.change.value,
-        "before": listed(package.before),
-        "after": listed(package.after),
-        "other_bytes": list(package.other_bytes),
-    }
+def _package(package: PackageChange) -> PackageDocument:
+    return PackageDocument(
+        kind=package.kind,
+        name=package.name,
+        change=package.change,
+        before=tuple(_artifact(artifact) for artifact in package.before),
+        after=tuple(_artifact(artifact) for artifact in package.after),
+        other_bytes=package.other_bytes,
+    )
 
 
-def _image_document(difference: ImageDifference) -> dict[str, object]:
-    def listed(layers: Iterable[Descriptor]) -> list[dict[str, object]]:
-        return [{"digest": str(layer.digest), "bytes": layer.size} for layer in layers]
-
-    return {
-        "fields": _changes(difference.fields),
-        "environment": _changes(difference.environment),
-        "labels": _changes(difference.labels),
-        "layers": {
-            "kept": listed(difference.kept),
-            "removed": listed(difference.removed),
-            "added": listed(difference.added),
-        },
-    }
+def _artifact(artifact: Artifact) -> ArtifactDocument:
+    return ArtifactDocument(
+        version=artifact.version,
+        integrity=str(artifact.integrity),
+        bytes=artifact.size,
+        platforms=tuple(str(platform) for platform in artifact.platforms),
+        registry=artifact.registry,
+        authenticated=artifact.authenticated,
+        signer=artifact.signer,
+    )
 
 
-def _changes(changes: Iterable[FieldChange]) -> list[dict[str, object]]:
-    return [
-        {
-            "field": change.field,
-            "before": None if change.before is None else redact(change.before),
-            "after": None if change.after is None else redact(change.after),
-        }
+def _image_document(difference: ImageDifference, files: Iterable[FieldChange]) -> ImageDocument:
+    def listed(layers: Iterable[Descriptor]) -> tuple[LayerDocument, ...]:
+        return tuple(LayerDocument(digest=str(layer.digest), bytes=layer.size) for layer in layers)
+
+    return ImageDocument(
+        fields=_changes(difference.fields),
+        environment=_changes(difference.environment),
+        labels=_changes(difference.labels),
+        layers=LayersDocument(
+            kept=listed(difference.kept), removed=listed(difference.removed), added=listed(difference.added)
+        ),
+        files=_changes(files),
+    )
+
+
+def _changes(changes: Iterable[FieldChange]) -> tuple[FieldDocument, ...]:
+    return tuple(
+        FieldDocument(
+            field=change.field,
+            before=None if change.before is None else redact(change.before),
+            after=None if change.after is None else redact(change.after),
+        )
         for change in changes
-    ]
+    )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
+
 from builder.cli.invocation import Invocation, Result
 from builder.cli.session import open_workshop, settings_of
 from builder.cli.verbs.outdated_verb import pin_document
@@ -60,7 +62,7 @@ def _upgrade(invocation: Invocation, project: Project) -> Result:
     if any(one.name == BASE for one in done.moved):
         invocation.reporter.warn("the base is another one: policy.toml must have its digest under bases")
     result = _result(invocation, project, done.lock, done.changed)
-    document = {**(result.document or {}), "moved": [pin_document(one) for one in done.moved]}
+    document = {**(result.document or {}), "moved": [asdict(pin_document(one)) for one in done.moved]}
     return Result(line=result.line, document=document)
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
+
+from builder.cli.documents import OUTDATED, OutdatedDocument, PinDocument
 from builder.cli.invocation import Invocation, Result
 from builder.cli.session import open_workshop
 from builder.locking import Project, open_project, stale_reasons
@@ -27,13 +30,14 @@ def run(invocation: Invocation) -> Result:
         invocation.reporter.warn(warning)
     if any(one.target for one in pins):
         invocation.reporter.say("to move all of them: builder lock --upgrade")
+    document = OutdatedDocument(
+        outdated=any(one.target for one in pins),
+        pins=tuple(pin_document(one) for one in pins),
+        warnings=tuple(warnings),
+    )
     return Result(
         line="\n".join(f"{one.name} {one.pinned} {one.target}" for one in pins if one.target),
-        document={
-            "outdated": any(one.target for one in pins),
-            "pins": [pin_document(one) for one in pins],
-            "warnings": warnings,
-        },
+        document={"result": OUTDATED, **asdict(document)},
     )
 
 
@@ -48,17 +52,17 @@ def _base(workshop: Workshop, project: Project) -> PinStanding:
         )
 
 
-def pin_document(one: PinStanding) -> dict[str, object]:
+def pin_document(one: PinStanding) -> PinDocument:
     """One pin for programs; ``newest`` is null when nothing can be proposed."""
-    return {
-        "name": one.name,
-        "place": one.place,
-        "pinned": one.pinned,
-        "newest": one.newest or None,
-        "standing": one.standing.value,
-        "deprecated": one.deprecated,
-        "note": one.note,
-    }
+    return PinDocument(
+        name=one.name,
+        place=one.place,
+        pinned=one.pinned,
+        newest=one.newest or None,
+        standing=one.standing,
+        deprecated=one.deprecated,
+        note=one.note,
+    )
 
 
 def _words(one: PinStanding) -> str:

@@ -7,19 +7,23 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+import jsonschema
 import pytest
 
 from builder.cli import main_inner
 from builder.comparing import file_differences
 from builder.state import open_state
 from images.config import parse_config
-from images.lock import InstallScript, Lock, ScriptEvent, config_digest
+from images.lock import Authentication, InstallScript, Lock, ScriptEvent, config_digest
 from images.lockfile import LOCK_NAME, lock_bytes
 from images.oci import OciImage
 from provenance.layout import open_image
 from provenance.referrers import add_lock
+from tests.docs.result_schemas import page
 from tests.fakes.layouts import make_image
-from tests.fakes.locks import BUILDER_TOML, integrity, make_lock
+from tests.fakes.locks import BUILDER_TOML, KEY_ID, SIGNATURE, integrity, make_lock
+
+SCHEMA = json.loads(page("diff").read_text())
 
 
 def fresh(lock: Lock) -> Lock:
@@ -81,6 +85,8 @@ class Bench:
     def diff(self, *words: str) -> tuple[int, str, str]:
         code = main_inner(["diff", *words, "--state", str(self.state)], {"PATH": "/usr/bin:/bin"})
         said = self.capsys.readouterr()
+        if "--json" in words and code == 0:
+            jsonschema.validate(json.loads(said.out), SCHEMA)
         return code, said.out, said.err
 
 
@@ -119,6 +125,26 @@ def test_a_stale_lock_is_compared_and_said(bench: Bench) -> None:
     code, _, err = bench.diff(stale, stale)
     assert code == 0
     assert "is stale" in err
+
+
+def test_a_version_that_another_or_nobody_vouches_for_is_pointed_out(bench: Bench) -> None:
+    signed = replace(
+        make_lock(),
+        artifacts=tuple(
+            replace(one, authenticated=Authentication.NPM_SIGNATURE, signer=KEY_ID, signature=SIGNATURE)
+            for one in make_lock().artifacts
+        ),
+    )
+    a, b = bench.write("a.lock", signed), bench.write("b.lock", moved(make_lock()))
+    out = bench.diff(a, b)[1].splitlines()
+    assert f"    ! authenticated: npm-signature {KEY_ID} -> tofu" in out
+    assert not any("authenticated" in line for line in bench.diff(a, a)[1].splitlines())
+    (package,) = [
+        one
+        for one in json.loads(bench.diff(a, b, "--json")[1])["diff"]["lock"]["packages"]
+        if one["name"] == "protobufjs"
+    ]
+    assert (package["before"][0]["signer"], package["after"][0]["authenticated"]) == (KEY_ID, "tofu")
 
 
 def test_for_programs(bench: Bench) -> None:

@@ -13,9 +13,13 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import pytest
 
 from backend.runner import Ending, Outcome
+from builder.cli import RESULT_SCHEMA
+from builder.cli.documents import OUTDATED, OutdatedDocument
+from builder.cli.verbs.outdated_verb import pin_document
 from builder.config_edit import set_pins
 from builder.locking import Project, open_project
 from builder.resolve.exchange import Resolver, Secrets
@@ -47,6 +51,7 @@ from images.lock import Lock, Recipe, ToolImages
 from images.lockfile import lock_bytes, parse_lock
 from images.oci import MEDIA_INDEX, MEDIA_MANIFEST
 from provenance.layout import blob_path
+from tests.docs.result_schemas import page
 from tests.fakes.layouts import make_image
 from tests.fakes.locks import BASE_DIGEST, BUILDER_TOML
 from tests.fakes.locks import make_lock as fake_lock
@@ -618,6 +623,19 @@ def test_what_cannot_be_edited_is_said_with_what_to_write() -> None:
     assert refused.value.hint == 'write agents.pi = "2.0.0" yourself'
     with pytest.raises(UsageError):
         set_pins("[agents]\n", {"node.version": "2.0.0"}, where="builder.toml")
+
+
+@pytest.mark.parametrize("standing", Standing)
+def test_what_outdated_prints_is_as_published(standing: Standing) -> None:
+    schema = json.loads(page("outdated").read_text())
+    pin = pin_document(PinStanding("pi", "agents.pi", "1.0.0", "", standing, note="x"))
+    document = OutdatedDocument(outdated=False, pins=(pin,), warnings=("careful",))
+    envelope = {"schema": RESULT_SCHEMA, "command": "outdated", "ok": True, "result": OUTDATED}
+    printed = json.loads(json.dumps({**envelope, **dataclasses.asdict(document)}))
+    jsonschema.validate(printed, schema)
+    for broken in ({**printed, "extra": 1}, {**printed, "pins": [{**printed["pins"][0], "standing": "old"}]}):
+        with pytest.raises(jsonschema.ValidationError):
+            jsonschema.validate(broken, schema)
 
 
 def test_standing_is_kept_apart_from_its_target() -> None:
