@@ -10,8 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
-from images.credentials import redact
 from images.errors import UsageError
+from images.redaction import Redactor, redact
 from images.strictjson import JsonValue, read_object
 
 OnLine = Callable[[str], None]
@@ -29,6 +29,7 @@ class _Step:
     error: str = ""
     tail: deque[str] = field(default_factory=lambda: deque(maxlen=_TAIL))
     partial: bytes = b""
+    redactor: Redactor = field(default_factory=Redactor)  # a private key stretches over many lines
 
 
 class BuildProgress:
@@ -123,7 +124,7 @@ class BuildProgress:
             raw = base64.b64decode(data, validate=True)
         except (binascii.Error, ValueError):
             return
-        *lines, rest = (step.partial + raw).split(b"\n")
+        *lines, rest = (step.partial + step.redactor.feed(raw)).split(b"\n")
         step.partial = rest[-_MAX_LINE:]
         for line in lines:
             text = _clean(line)

@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from images.credentials import redact
 from images.errors import VerifyFailed
 from images.oci import OciImage
+from images.redaction import redact
 from provenance.layout import open_layer
 
 MOST_ENTRIES: Final = 10  # of each layer; the rest is counted

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TextIO
 
-from images.credentials import redact
 from images.errors import BuilderError
+from images.redaction import redact
 
 
 class ProgressStyle(StrEnum):

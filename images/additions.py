@@ -9,8 +9,8 @@ from enum import StrEnum
 from typing import Final
 
 from images.credential_places import HARMLESS_NAMES, HARMLESS_VALUES, SECRET_NAMES, SECRET_WORDS
-from images.credentials import redact
 from images.digests import Digest
+from images.redaction import redact
 
 ADDITION_NAME: Final = r"^[a-z0-9]+(-[a-z0-9]+)*$"  # a directory in the image, a stage, a key in TOML
 MAX_ADDITION_NAME: Final = 40

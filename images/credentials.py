@@ -1,15 +1,12 @@
-"""What a credential looks like: the one table of shapes, the type that hides a value, the redactor."""
+"""What a credential looks like: the one table of shapes, and the type that hides a value."""
 
 from __future__ import annotations
 
-import base64
 import hmac
 import re
-from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final, NoReturn, TypeVar
-from urllib.parse import quote
+from typing import Final, NoReturn
 
 # Grows with every change of a table that can find more or fewer credentials; policy can ask for a minimum.
 RULESET_VERSION: Final = 1
@@ -95,10 +92,15 @@ class Shape:
     def pattern(self) -> bytes:
         """The whole credential as a Python regular expression; its one group is what follows the prefix."""
         starts = b"|".join(re.escape(prefix) for prefix in self.prefixes)
+        return b"(?:" + starts + b")(" + self.rest + b")"
+
+    @property
+    def rest(self) -> bytes:
+        """What follows any of the prefixes, as a Python regular expression."""
         run = f"[{self.alphabet}]{{{self.least},{self.most}}}".encode() if self.most else b""
         if self.mark:
             run = f"[{self.alphabet}]{{{self.least}}}".encode() + re.escape(self.mark)
-        return b"(?:" + starts + b")(" + run + self.tail.encode() + b")"
+        return run + self.tail.encode()
 
 
 _WORD: Final = "A-Za-z0-9"
@@ -289,62 +291,3 @@ SHAPES: Final[tuple[Shape, ...]] = (
     ),
     _letters("age-secret-key", "AGE-SECRET-KEY-1 AGE-PLUGIN-", "A-Z0-9\\-", 58, 200),
 )
-
-REDACTED: Final = "[redacted]"
-_PEM_TEXT: Final = (
-    rb"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----.{0,16384}?(?:-----END [A-Z0-9 ]{0,40}-----|\Z)"
-)
-_USERINFO: Final = rb"(?<=://)[^\s/:@\"'<>]{0,256}:[^\s/@\"'<>]{1,512}(?=@)"
-_AUTHORIZATION: Final = rb"(?i:(?<=bearer )|(?<=basic )|(?<=authorization: ))[A-Za-z0-9._~+/=\-]{16,4096}"
-_ANYWHERE: Final = re.compile(
-    b"|".join(
-        [shape.pattern for shape in SHAPES if shape.confirm not in (Confirm.PEM, Confirm.DER)]
-        + [_PEM_TEXT, _USERINFO, _AUTHORIZATION]
-    ),
-    re.DOTALL,
-)
-
-Text = TypeVar("Text", str, bytes)
-
-
-def redact(text: Text) -> Text:
-    """The text with everything replaced that has the shape of a credential: what people and logs may see.
-
-    It judges by letters alone, so it hides more than the scanner reports. URL passwords and Authorization
-    values are hidden too.
-    """
-    if isinstance(text, bytes):
-        return _ANYWHERE.sub(REDACTED.encode(), text)
-    raw = text.encode("utf-8", "surrogatepass")
-    return _ANYWHERE.sub(REDACTED.encode(), raw).decode("utf-8", "surrogatepass")
-
-
-# What a configuration file of a client holds beside its values; a shorter word would tear every text.
-_LEAST_VALUE: Final = 6
-_WORDS: Final = re.compile(rb"[^\s\"'=,;@]{%d,}" % _LEAST_VALUE)
-
-
-def hide(text: Text, secrets: Iterable[Secret]) -> Text:
-    """As :func:`redact`, and without any word of these secrets, as it is, in base64 or percent-encoded.
-
-    A secret may be a whole file: its words are what stands between blanks, quotes and separators.
-    """
-    raw = text if isinstance(text, bytes) else text.encode("utf-8", "surrogatepass")
-    forms = {form for secret in secrets for word in _words(secret.reveal()) for form in _forms(word)}
-    for form in sorted(forms, key=len, reverse=True):
-        raw = raw.replace(form, REDACTED.encode())
-    raw = redact(raw)
-    return raw if isinstance(text, bytes) else raw.decode("utf-8", "surrogatepass")
-
-
-def _words(secret: bytes) -> set[bytes]:
-    found = {secret.strip()} if len(secret.strip()) >= _LEAST_VALUE else set()
-    for word in _WORDS.findall(secret):
-        found.add(word)
-        found.update(part for part in word.split(b":") if len(part) >= _LEAST_VALUE)
-    return found
-
-
-def _forms(word: bytes) -> tuple[bytes, ...]:
-    plain = base64.b64encode(word)
-    return (word, plain, plain.rstrip(b"="), quote(word, safe="").encode(), quote(word).encode())

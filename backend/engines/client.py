@@ -9,8 +9,8 @@ from typing import Final
 
 from backend.commands import Input
 from backend.runner import Command, Ending, Outcome, run
-from images.credentials import redact
 from images.errors import HostError
+from images.redaction import redact
 from images.strictjson import JsonValue, read_json
 
 CALL_SECONDS: Final = 60.0
@@ -77,4 +77,4 @@ def complaint(stderr: bytes) -> str:
     """The last line an engine wrote, made printable and short, without anything like a credential."""
     lines = [line for line in stderr.decode("utf-8", "replace").splitlines() if line.strip()]
     text = lines[-1] if lines else ""
-    return redact("".join(char if char.isprintable() else "?" for char in text.strip()))[:_SAID]
+    return "".join(char if char.isprintable() else "?" for char in redact(text.strip()))[:_SAID]

@@ -9,8 +9,8 @@ from typing import Final, NoReturn
 
 from backend.containers import ContainerPlan, ExecPlan, Network, Purpose
 from images.credential_places import HARMLESS_NAMES, SECRET_NAMES, SECRET_WORDS
-from images.credentials import redact
 from images.errors import HostError
+from images.redaction import redact
 
 SHM_BYTES: Final = (
     64 * 1024 * 1024

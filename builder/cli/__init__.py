@@ -15,8 +15,8 @@ from builder.cli.invocation import Invocation, Result, RunExit, make_invocation
 from builder.cli.streams import open_standard_streams
 from builder.cli.verbs import perform
 from builder.report import ProgressStyle, Reporter, mute
-from images.credentials import redact
 from images.errors import BuilderError, ExitCode, HostError, Interrupted, PinError, StateError, Terminated
+from images.redaction import redact
 
 # What to do next, where nothing nearer to the fault said so: every failure ends with a way on.
 WAYS_ON = {

@@ -18,8 +18,9 @@ from backend.runner import Ending, Outcome
 from backend.tools import run_resolver
 from builder.resources import resource
 from builder.store import ContentStore
-from images.credentials import Secret, hide
+from images.credentials import Secret
 from images.errors import HostError, NetworkFailed, NetworkReason
+from images.redaction import hide
 from images.strictjson import JsonValue, read_object
 
 RESULT_NAME: Final = "result.json"

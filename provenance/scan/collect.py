@@ -7,7 +7,8 @@ import hmac
 import threading
 from dataclasses import dataclass, field
 
-from images.credentials import Secret, redact
+from images.credentials import Secret
+from images.redaction import redact
 from provenance.scan.allow import AllowList, Packages
 from provenance.scan.report import (
     MAX_FINDINGS,

@@ -24,7 +24,6 @@ from builder.cli.invocation import Invocation, Result
 from builder.cli.platform import host_platform
 from builder.cli.session import state_of
 from builder.comparing import Side, file_differences, open_side
-from images.credentials import redact
 from images.difference import (
     FieldChange,
     ImageDifference,
@@ -36,6 +35,7 @@ from images.difference import (
 from images.errors import UsageError
 from images.lock import Artifact
 from images.oci import Descriptor
+from images.redaction import redact
 
 _SIGNS = {"added": "+", "removed": "-", "changed": "~"}
 

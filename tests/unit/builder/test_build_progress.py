@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from builder.build_progress import BuildProgress
+from tests.fakes.credentials import pem
 
 
 def vertex(name: str, digest: str = "sha256:a", **more: object) -> bytes:
@@ -72,6 +73,16 @@ def test_a_credential_in_a_steps_output_is_not_passed_on() -> None:
     token = "ghp_" + "a" * 36
     _, lines = progress_of(vertex("s", started="1"), log(f"token {token}\n".encode()))
     assert token not in "".join(lines)
+
+
+def test_a_private_key_over_many_lines_and_pieces_is_not_passed_on() -> None:
+    key = pem("rsa")
+    said = b"before\n" + key + b"after\n"
+    progress, lines = progress_of(
+        vertex("s", started="1"), *(log(said[at : at + 100]) for at in range(0, len(said), 100))
+    )
+    assert lines[1:] == ["before", "[redacted]", "after"]
+    assert key.splitlines()[1].decode() not in "".join((*lines, *progress.last_lines()))
 
 
 def test_control_characters_are_not_passed_on() -> None:

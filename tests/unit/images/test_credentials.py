@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from images.credential_places import HARMLESS_NAMES, HARMLESS_VALUES, PATH_RULES, SECRET_NAMES, SECRET_WORDS
-from images.credentials import REDACTED, SHAPES, Confirm, Secret, Shape, redact
+from images.credentials import SHAPES, Confirm, Secret, Shape
+from images.redaction import REDACTED, redact
 from tests.fakes.credentials import sample
 
 TEXT_SHAPES = [shape for shape in SHAPES if shape.confirm is not Confirm.DER]
