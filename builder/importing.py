@@ -243,6 +243,9 @@ def _settings_lines(workshop: Workshop, manifests: Iterable[PartManifest]) -> It
     for one in manifests:
         if one.part in keys and _here(workshop, keys[one.part]) != one.digest:
             yield f'{keys[one.part].replace("-", "_")} = "{one.digest}"  # {SETTINGS_NAME}'
+        elif one.part is Part.BASE and _here(workshop, Role.BASE) is None:
+            # Engines are probed on a base; whichever there is will do.
+            yield f'base = "{one.digest}"  # {SETTINGS_NAME}'
 
 
 def _here(workshop: Workshop, role: Role) -> Digest | None:

@@ -153,12 +153,18 @@ def test_the_tools_to_build_with_are_named_and_not_installed(handed: Handed, mat
     tools = handed.team.lock.tools
     done = import_archive(mate, handed.path)
     assert done.settings == (
+        f'base = "{handed.team.base.digest}"  # settings.toml',
         f'build_container = "{tools.build_container}"  # settings.toml',
         f'resolver = "{tools.resolver}"  # settings.toml',
     )
     for made in ("settings.toml", "policy.toml", "marks.json", "keys"):
         assert not list(mate.state.root.rglob(made))
-    given = Settings(build_container=GivenImage(tools.build_container), resolver=GivenImage(tools.resolver))
+    base = GivenImage(handed.team.base.digest)
+    given = Settings(
+        base=base,
+        build_container=GivenImage(tools.build_container),
+        resolver=GivenImage(tools.resolver),
+    )
     assert import_archive(replace(mate, settings=given), handed.path).settings == ()
 
 
