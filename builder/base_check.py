@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tarfile
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -14,6 +15,7 @@ from images.basefacts import (
     RUN_PROGRAMS,
     SHELLS,
     BaseFacts,
+    DebianFacts,
     check_base_settings,
 )
 from images.errors import UsageError, VerifyFailed
@@ -41,16 +43,27 @@ _RESERVED: Final = (
 )
 # Our layers hold these as directories; a link there would be replaced, and what is behind it hidden.
 _DIRECTORIES: Final = ("etc", "home", "opt", "usr", "usr/local", "usr/local/bin")
+_STATUS: Final = "var/lib/dpkg/status"
+_OS_RELEASE: Final = ("etc/os-release", "usr/lib/os-release")
+# Files whose bytes are kept, and how many at most.
+_KEPT: Final = {
+    "etc/passwd": MAX_ACCOUNT_BYTES,
+    "etc/group": MAX_ACCOUNT_BYTES,
+    _STATUS: 64 << 20,
+    **dict.fromkeys(_OS_RELEASE, 1 << 16),
+}
+_WORD: Final = re.compile(r'(ID|VERSION_CODENAME)=(["\']?)([a-z0-9._-]{1,60})\2', re.ASCII)
 _MAX_LINKS: Final = 40
 _MAX_ENTRIES: Final = 2_000_000
 
 
 @dataclass(slots=True)
 class _Tree:
-    """The merged file system of the layers read so far: what lies at each path, and two files' bytes."""
+    """The merged file system of the layers read so far: what lies at each path, and a few files' bytes."""
 
     entries: dict[str, tuple[bytes, str, bool]] = field(default_factory=dict)  # type, link target, executable
     contents: dict[str, bytes] = field(default_factory=dict)
+    directories: dict[str, tuple[int, int, int]] = field(default_factory=dict)  # mode, uid, gid
 
     def remove_below(self, path: str) -> None:
         prefix = f"{path}/" if path else ""
@@ -124,6 +137,32 @@ def read_base(base: OciImage) -> BaseFacts:
         init=init,
         shell=next(filter(None, shells)),
         settings=base.settings,
+        debian=_debian(tree),
+    )
+
+
+def _debian(tree: _Tree) -> DebianFacts | None:
+    """What dpkg and os-release say; None when the base has no dpkg, or its record cannot be read."""
+    status = tree.contents.get(_STATUS, b"")
+    if not status or not tree.find_program("dpkg", _PROGRAM_DIRECTORIES):
+        return None
+    release = next((tree.contents[path] for path in _OS_RELEASE if path in tree.contents), b"")
+    found = (_WORD.fullmatch(line) for line in release.decode("utf-8", "replace").splitlines())
+    words = {match[1]: match[3] for match in found if match is not None}
+    return DebianFacts(
+        status=status,
+        distribution=words.get("ID", ""),
+        codename=words.get("VERSION_CODENAME", ""),
+        aliases={
+            path: target.strip("/")
+            for path, (kind, target, _) in tree.entries.items()
+            if kind == tarfile.SYMTYPE and "/" not in path
+        },
+        directories={
+            path: tree.directories.get(path, (0o755, 0, 0))
+            for path, entry in tree.entries.items()
+            if entry[0] == tarfile.DIRTYPE
+        },
     )
 
 
@@ -183,11 +222,13 @@ def _apply(archive: tarfile.TarFile, member: tarfile.TarInfo, path: str, tree: _
         tree.entries[above] = (tarfile.DIRTYPE, "", False)
         above = above.rpartition("/")[0]
     tree.contents.pop(path, None)
-    if path in ("etc/passwd", "etc/group") and member.isreg() and member.size <= MAX_ACCOUNT_BYTES:
+    if member.isreg() and member.size <= _KEPT.get(path, -1):
         file = archive.extractfile(member)
         tree.contents[path] = file.read() if file else b""
     if not member.isdir() and tree.entries.get(path, (b"",))[0] == tarfile.DIRTYPE:
         tree.remove_below(path)
     kind = tarfile.DIRTYPE if member.isdir() else member.type
+    if member.isdir():
+        tree.directories[path] = (member.mode & 0o7777, member.uid, member.gid)
     executable = not member.isdir() and not member.issym() and bool(member.mode & 0o111)
     tree.entries[path] = (kind, member.linkname if member.issym() else "", executable)

@@ -26,7 +26,7 @@ from builder.scanning import scan_built
 from builder.workshop import Workshop, load_tool, template_text
 from images.lock import Lock, LockSummary
 from images.oci import OciImage, Platform
-from images.render import render
+from images.render import BuildContext, render
 from provenance.scan.accept import CleanImage, accept
 from provenance.statements import DetectedImage
 
@@ -52,12 +52,19 @@ def open_bench(workshop: Workshop, now: Callable[[], datetime]) -> Iterator[Benc
 
 def build_lock(bench: Bench, lock: Lock, platform: Platform, staging: Path) -> OciImage:
     """Build a lock whose artifacts are in the store, in a fresh build container, below ``staging``."""
-    workshop = bench.workshop
-    base = provide_base(workshop, lock, platform)
+    base = provide_base(bench.workshop, lock, platform)
     context = render(lock, platform, template_text(), read_base(base))
+    return build_context(bench, context, base, lock.recipe.buildkit, staging)
+
+
+def build_context(
+    bench: Bench, context: BuildContext, base: OciImage, buildkit: str, staging: Path, *, target: str = ""
+) -> OciImage:
+    """Build what was rendered; ``buildkit``: the version it must be. ``target``: only this stage."""
+    workshop = bench.workshop
     tool = provide(workshop, Role.BUILD_CONTAINER)
     loaded = load_tool(workshop, bench.engine, tool, "build container")
-    require_buildkit(workshop, bench.engine, loaded, bench.owner, lock.recipe.buildkit)
+    require_buildkit(workshop, bench.engine, loaded, bench.owner, buildkit)
     private, work = staging / "socket", staging / "work"
     for folder in (private, work):
         folder.mkdir(mode=0o700)
@@ -79,6 +86,7 @@ def build_lock(bench: Bench, lock: Lock, platform: Platform, staging: Path) -> O
             buildx=take_buildx(tool, workshop.state.client_home),
             staging=work,
             on_line=step.update,
+            target=target,
         )
 
 

@@ -36,12 +36,14 @@ def build_image(
     on_line: OnLine,
     cancelled: Callable[[], bool] | None = None,
     deadline: float = 1800.0,
+    target: str = "",
 ) -> OciImage:
     """Build and check; the image lies in ``staging/output``, a layout of its own, and nothing else knows it.
 
     ``buildx``: the plugin, from :func:`builder.buildx.take_buildx`. ``staging``: an empty private directory
     that the caller removes. ``on_line`` gets progress as plain lines. ``deadline`` in seconds. BuildFailed
-    names the step and its last lines, or says that the build container was lost.
+    names the step and its last lines, or says that the build container was lost. ``target``: a stage, whose
+    image is given as it is instead, compared with nothing.
     """
     _need_client(container)
     staged = stage_build(context, store, buildx, staging)
@@ -50,7 +52,7 @@ def build_image(
     with _instance(staged, container):
         outcome = run(
             Command(
-                argv=_build_argv(context, base, staged),
+                argv=_build_argv(context, base, staged, target),
                 environment=_environment(staged, container),
                 deadline=deadline,
                 capture=0,
@@ -68,7 +70,8 @@ def build_image(
         image = open_image(staged.output, found[0].digest, context.image.platform)
     except VerifyFailed as broken:
         raise BuildFailed(f"the build's output does not hold: {broken.what}", where=broken.where) from None
-    check_image(image, base, context)
+    if not target:
+        check_image(image, base, context)
     return image
 
 
@@ -136,7 +139,9 @@ def _environment(staged: StagedBuild, container: BuildContainer) -> dict[str, st
     }
 
 
-def _build_argv(context: BuildContext, base: OciImage, staged: StagedBuild) -> tuple[str, ...]:
+def _build_argv(
+    context: BuildContext, base: OciImage, staged: StagedBuild, target: str = ""
+) -> tuple[str, ...]:
     output = {
         "type": "oci",
         "dest": str(staged.output),
@@ -160,6 +165,7 @@ def _build_argv(context: BuildContext, base: OciImage, staged: StagedBuild) -> t
         f"--build-context=base=oci-layout://{base.layout}@{base.digest}",
         f"--build-context=artifacts={staged.artifacts}",
         f"--file={staged.context / 'Containerfile'}",
+        *((f"--target={target}",) if target else ()),
         "--output=" + ",".join(f"{name}={value}" for name, value in output.items()),
         str(staged.context),
     )

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
+from typing import TypeAlias
 
 from builder.base_check import read_base
 from builder.image_check import check_image
@@ -22,8 +23,10 @@ from images.lock import Lock
 from images.lockfile import MAX_LOCK_BYTES, parse_lock
 from images.oci import OciImage, Platform
 from images.render import BuildContext, render
+from provenance.audit.layertar import Entry
 from provenance.audit.report import AuditReport
 from provenance.audit.run import audit_image
+from provenance.audit.toolchain import ToolchainGiven
 from provenance.expectations import Expectation
 from provenance.layout import open_image
 from provenance.ledger import open_ledger
@@ -71,15 +74,23 @@ def choose_image(
     return Chosen(entry.digest, Expectation(image_name=project.config.name, lock=raw), project)
 
 
+# What the toolchain layer of a lock holds when it is made again; None when that cannot be done here.
+ReplayLayer: TypeAlias = Callable[[Lock, OciImage, BuildContext], Mapping[str, Entry] | None]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verification:
-    """What a verification needs besides the image: policy, purpose, clock, this machine's platform."""
+    """What a verification needs besides the image: policy, purpose, clock, this machine's platform.
+
+    ``replay``: makes a toolchain layer once more, for an audit; None: nobody here can.
+    """
 
     state: State
     policy: Policy
     purpose: Purpose
     platform: Platform
     now: Callable[[], datetime]
+    replay: ReplayLayer | None = None
 
 
 def verify_image(
@@ -100,7 +111,7 @@ def verify_image(
             purpose=what.purpose,
             marks=what.state.marks,
             rescan=_rescan(chosen) if rescan else None,
-            audit=_audit(what.state, plans) if audit else None,
+            audit=_audit(what, plans) if audit else None,
             compare_config=_compare_config(plans),
         )
     )
@@ -145,13 +156,13 @@ def _compare_config(plans: _Plans) -> Callable[[OciImage, Lock], None]:
     return compare
 
 
-def _audit(state: State, plans: _Plans) -> Callable[[OciImage, Lock], AuditReport]:
+def _audit(what: Verification, plans: _Plans) -> Callable[[OciImage, Lock], AuditReport]:
     """Audit from the store alone: nothing is fetched, so a missing artifact is a StateError."""
-    store = ContentStore(state.store)
+    store = ContentStore(what.state.store)
 
     def audit(image: OciImage, lock: Lock) -> AuditReport:
-        _, context = plans.of(image, lock)
-        wanted = [item.artifact for plan in context.plans for item in plan.unique()]
+        base, context = plans.of(image, lock)
+        wanted = [item.artifact for item in context.artifacts]
         missing = [artifact.id for artifact in wanted if not store.holds(artifact.integrity)]
         if missing:
             raise StateError(
@@ -165,6 +176,17 @@ def _audit(state: State, plans: _Plans) -> Callable[[OciImage, Lock], AuditRepor
             context,
             lambda artifact: store.open(artifact.integrity, artifact.id),
             workers=os.cpu_count() or 1,
+            toolchain=_toolchain(what, lock, base, context),
         )
 
     return audit
+
+
+def _toolchain(
+    what: Verification, lock: Lock, base: OciImage, context: BuildContext
+) -> ToolchainGiven | None:
+    if context.toolchain is None:
+        return None
+    replay = what.replay
+    again = None if replay is None else lambda: replay(lock, base, context)
+    return ToolchainGiven(read_base(base).debian, again)

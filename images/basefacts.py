@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -34,13 +35,33 @@ BASE_LABELS: Final = ("org.opencontainers.image.",)
 
 
 @dataclass(frozen=True, slots=True)
+class DebianFacts:
+    """What a base says of itself as a Debian system.
+
+    ``status``: dpkg's record of what is installed. ``distribution``, ``codename``: of os-release.
+    ``aliases``: directories of the root that are links, and where they lead (``bin`` -> ``usr/bin``).
+    ``directories``: mode, uid and gid of each.
+    """
+
+    status: bytes
+    distribution: str
+    codename: str
+    aliases: Mapping[str, str]
+    directories: Mapping[str, tuple[int, int, int]]
+
+
+@dataclass(frozen=True, slots=True)
 class BaseFacts:
-    """A base that can carry the plan: its accounts, its init and its shell (absolute paths), its settings."""
+    """A base that can carry the plan: its accounts, its init and its shell (absolute paths), its settings.
+
+    ``debian``: None for a base without dpkg, onto which no toolchain can be put.
+    """
 
     accounts: Accounts
     init: str
     shell: str
     settings: ImageSettings
+    debian: DebianFacts | None = None
 
 
 def check_base_settings(settings: ImageSettings) -> None:

@@ -39,6 +39,7 @@ NOT_IN_KEY: Final = frozenset(
         "artifacts.scripts (not run)",
         "agents.trees.bundled",  # inside a tarball whose integrity is in the key
         "mcp.trees.bundled",
+        "toolchain.debian.suite",
         "toolchain.debian.asked",  # what they led to is in the key
         "toolchain.debian.trees.in_base",
         "mcp.wheels.glibc",  # which wheels were chosen for it is in the key

@@ -154,6 +154,7 @@ def _skill(skill: SkillLock) -> dict[str, JsonValue]:
 
 def _debian(toolchain: ToolchainLock) -> dict[str, JsonValue]:
     return {
+        "suite": toolchain.suite,
         "asked": list(toolchain.asked),
         "trees": {
             str(tree.platform): {

@@ -24,17 +24,18 @@ from images.launchers import (
 from images.lock import Artifact, Lock
 from images.oci import Platform
 from images.rootfs import RootEntry, pack_root
+from images.toolchain_plan import FOLDER, ToolchainPlan, deb_file, toolchain_plan
 from images.unpacking import Plan, node_plan, npm_plan, skill_plan
 
 # Grows with any change of what is rendered from a lock: it is part of the content key.
-RENDERER_VERSION: Final = 2
+RENDERER_VERSION: Final = 3
 # Unpacks and runs install scripts: nobody in any image. COPY gives what it made to root.
 BUILD_USER: Final = "59000:59000"
 LABEL_KEY: Final = "example.agent-image-builder.key"
 IMAGE_PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _SECTION: Final = re.compile(r"^#% ([a-z-]+)$", re.MULTILINE)
 _PLACEHOLDER: Final = re.compile(r"@([A-Z_]+)@")
-_SECTIONS: Final = ("head", "node", "directory", "image", "directory-copy", "tail")
+_SECTIONS: Final = ("head", "toolchain", "node", "directory", "image", "directory-copy", "tail")
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,8 +73,8 @@ class PlannedImage:
 class BuildContext:
     """Everything that one build is made from, as values.
 
-    Our layers, upwards: the agent's own working directory alone; one per plan (``plans``: how a directory is
-    filled); the generated files (``root``).
+    Our layers, upwards: the toolchain, if there is one; the agent's own working directory alone; one per plan
+    (``plans``: how a directory is filled); the generated files (``root``).
     """
 
     key: Digest
@@ -86,6 +87,7 @@ class BuildContext:
     plans: tuple[Plan, ...]
     root: tuple[RootEntry, ...]
     image: PlannedImage
+    toolchain: ToolchainPlan | None = None
 
 
 def render(lock: Lock, platform: Platform, template: str, base: BaseFacts) -> BuildContext:
@@ -103,12 +105,18 @@ def render(lock: Lock, platform: Platform, template: str, base: BaseFacts) -> Bu
         *(npm_plan(lock, one, platform) for one in lock.installed),
         *(skill_plan(lock, skill) for skill in lock.skills),
     )
-    image = _planned(lock, platform, base, key, len(plans))
+    toolchain = toolchain_plan(lock, platform, with_accounts(base.accounts, lock.user, base.shell))
+    image = _planned(lock, platform, base, key, len(plans) + (toolchain is not None))
     root = generated_root(lock, platform, base, key)
+    if toolchain is not None:  # packages may have made accounts of their own below
+        root = tuple(entry for entry in root if entry.path not in ("etc/group", "etc/passwd"))
+    containerfile = _containerfile(lock, template, image, plans[1:], toolchain=toolchain is not None)
     files = [
-        ContextFile("Containerfile", _containerfile(lock, template, image, plans[1:]).encode()),
+        ContextFile("Containerfile", containerfile.encode()),
         ContextFile("root.tar", pack_root(root, lock.recipe.epoch)),
     ]
+    if toolchain is not None:
+        files += [ContextFile(f"{FOLDER}/{name}", content) for name, content in toolchain.lists()]
     for plan in plans:
         files += [ContextFile(f"{plan.folder}/{name}", content) for name, content in plan.lists()]
     return BuildContext(
@@ -118,14 +126,21 @@ def render(lock: Lock, platform: Platform, template: str, base: BaseFacts) -> Bu
         compression=lock.recipe.compression,
         level=lock.recipe.level,
         files=tuple(files),
-        artifacts=tuple(
-            ContextArtifact(plan.folder, item.tarball, item.artifact)
-            for plan in plans
-            for item in plan.unique()
+        artifacts=(
+            *(
+                ContextArtifact(plan.folder, item.tarball, item.artifact)
+                for plan in plans
+                for item in plan.unique()
+            ),
+            *(
+                ContextArtifact(FOLDER, deb_file(one), one)
+                for one in (toolchain.debs if toolchain is not None else ())
+            ),
         ),
         plans=plans,
         root=root,
         image=image,
+        toolchain=toolchain,
     )
 
 
@@ -155,7 +170,7 @@ def generated_root(lock: Lock, platform: Platform, base: BaseFacts, key: Digest)
     )
 
 
-def _planned(lock: Lock, platform: Platform, base: BaseFacts, key: Digest, plans: int) -> PlannedImage:
+def _planned(lock: Lock, platform: Platform, base: BaseFacts, key: Digest, layers: int) -> PlannedImage:
     environment = dict(entry.split("=", 1) for entry in base.settings.environment)
     environment |= _environment(lock)
     return PlannedImage(
@@ -166,7 +181,7 @@ def _planned(lock: Lock, platform: Platform, base: BaseFacts, key: Digest, plans
         entrypoint=(base.init, "--"),
         command=(base.shell,),
         working_dir="/workspace",
-        new_layers=plans + 2,  # the working directory below them, the generated files above
+        new_layers=layers + 2,  # the working directory below them, the generated files above
     )
 
 
@@ -174,11 +189,14 @@ def _environment(lock: Lock) -> dict[str, str]:
     return {"HOME": home_of(lock.user), "LANG": "C.UTF-8", "PATH": IMAGE_PATH}
 
 
-def _containerfile(lock: Lock, template: str, image: PlannedImage, plans: tuple[Plan, ...]) -> str:
+def _containerfile(
+    lock: Lock, template: str, image: PlannedImage, plans: tuple[Plan, ...], *, toolchain: bool
+) -> str:
     """``plans``: the directories that have a stage and a layer each; Node has sections of its own."""
     sections = _split(template)
     values = {
         "BUILD_USER": BUILD_USER,
+        "BELOW": FOLDER if toolchain else "base",
         "EPOCH": str(lock.recipe.epoch),
         "ENVIRONMENT": _pairs(_environment(lock)),
         "LABELS": _pairs({name: value for name, value in image.labels if name == LABEL_KEY}),
@@ -188,6 +206,8 @@ def _containerfile(lock: Lock, template: str, image: PlannedImage, plans: tuple[
     }
 
     def write(section: str) -> str:
+        if section == "toolchain" and not toolchain:
+            return ""
         if not section.startswith("directory"):
             return _substitute(sections[section], values)
         return "".join(

@@ -15,6 +15,7 @@ MAX_DEBIAN: Final = 200  # packages asked for by name
 ARCHITECTURES: Final = {Platform("linux", "amd64"): "amd64", Platform("linux", "arm64"): "arm64"}
 DEB_NAME: Final = re.compile(r"[a-z0-9][a-z0-9+.-]{1,99}:(?:all|amd64|arm64)", re.ASCII)
 DEB_VERSION: Final = re.compile(r"(?:[0-9]{1,9}:)?[0-9][0-9A-Za-z.+~-]{0,119}", re.ASCII)
+SUITE: Final = re.compile(r"[a-z][a-z0-9.-]{0,59}", re.ASCII)
 DEBIAN_REGISTRY: Final = "debian"
 TOOLCHAIN_PARENT: Final = "toolchain.debian"  # the place in builder.toml, and so the parent, of what it names
 
@@ -52,8 +53,12 @@ class DebianTree:
 
 @dataclass(frozen=True, slots=True)
 class ToolchainLock:
-    """``[toolchain] debian``, resolved: ``asked`` as builder.toml names them, sorted; a tree per platform."""
+    """``[toolchain] debian``, resolved: ``asked`` as builder.toml names them, sorted; a tree per platform.
 
+    ``suite``: the base's own, which the packages are of.
+    """
+
+    suite: str
     asked: tuple[str, ...]
     trees: tuple[DebianTree, ...]
 

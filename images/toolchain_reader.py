@@ -8,7 +8,7 @@ from typing import Final
 from images.errors import UsageError
 from images.lock_place import Place
 from images.oci import Platform
-from images.toolchain import DEBIAN_NAME, MAX_DEBIAN, DebianTree, DpkgAction, DpkgStep, ToolchainLock
+from images.toolchain import DEBIAN_NAME, MAX_DEBIAN, SUITE, DebianTree, DpkgAction, DpkgStep, ToolchainLock
 
 MAX_PACKAGES: Final = 5000
 MAX_STEPS: Final = 1000
@@ -17,9 +17,10 @@ _ID: Final = re.compile(r"deb:[\x21-\x7e]{1,400}")
 
 
 def read_toolchain(place: Place) -> ToolchainLock:
-    """``{"debian": {"asked": […], "trees": {PLATFORM: {"in_base": […], "steps": [{ACTION: [ID]}]}}}}``."""
-    found = place.fields("debian")["debian"].fields("asked", "trees")
+    """Under ``debian``: suite, asked, and for each platform ``in_base`` and ``steps``."""
+    found = place.fields("debian")["debian"].fields("suite", "asked", "trees")
     return ToolchainLock(
+        suite=found["suite"].text(SUITE, "the name of a suite"),
         asked=_names(found["asked"]),
         trees=tuple(_tree(name, item) for name, item in found["trees"].map(16).items()),
     )

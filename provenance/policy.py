@@ -19,7 +19,7 @@ from images.tomlfile import error_at, read_toml
 from provenance.keys import MAX_KEY_BYTES, PublicKey, load_public_key
 from provenance.npm_signatures import read_registry_key, shipped_keys
 from provenance.origins import Origins
-from provenance.policy_model import ROLE_TYPES, PolicyToml, Role, TrustToml
+from provenance.policy_model import ACCEPTABLE, ROLE_TYPES, AuditGap, PolicyToml, Role, TrustToml
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -39,7 +39,7 @@ class Mode(StrEnum):
 class Acceptance:
     """A thing accepted by name, with the operator's reason."""
 
-    what: LaunchReason
+    what: LaunchReason | AuditGap
     why: str
 
 
@@ -87,7 +87,7 @@ class Policy:
         """The lock digest that ``[expect]`` has for an image name."""
         return dict(self.expect).get(image_name)
 
-    def accepts(self, what: LaunchReason) -> Acceptance | None:
+    def accepts(self, what: LaunchReason | AuditGap) -> Acceptance | None:
         """The acceptance of this name, if there is one."""
         return next((one for one in self.accept if one.what is what), None)
 
@@ -134,7 +134,7 @@ def parse_policy(raw: bytes, *, path: Path, read_key: Callable[[str], bytes]) ->
         serial=found.serial,
         valid_until=found.valid_until.astimezone(UTC),
         mode=Mode(found.mode),
-        accept=tuple(Acceptance(LaunchReason(one.what), one.why) for one in found.accept),
+        accept=tuple(Acceptance(ACCEPTABLE[one.what], one.why) for one in found.accept),
         max_age=timedelta(seconds=parse_duration(found.max_age)) if found.max_age else None,
         min_rebuilds=found.min_rebuilds,
         min_ruleset=found.min_ruleset,

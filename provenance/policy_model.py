@@ -23,8 +23,19 @@ from images.errors import LaunchReason
 from images.lock import ArtifactKind, Authentication
 from provenance.predicates import DETECTION_TYPE, LAUNCH_TYPE, PROVENANCE_TYPE, SCAN_TYPE, VSA_TYPE
 
-# What a policy may accept by name: a thing that this host cannot enforce, never a proof that is missing.
-ACCEPTABLE: Final = frozenset({LaunchReason.LIMITS_NOT_ENFORCED, LaunchReason.KEYS_READABLE})
+
+class AuditGap(StrEnum):
+    """What a policy may live with in a layer audit."""
+
+    UNAUDITED_FILES = "unaudited-files"
+
+
+# What a policy may accept by name: a thing that this host cannot enforce, never a proof that is missing; and
+# of the layer audit what the scripts of Debian packages wrote, where nobody can run them again.
+ACCEPTABLE: Final[dict[str, LaunchReason | AuditGap]] = {
+    one.value: one
+    for one in (LaunchReason.LIMITS_NOT_ENFORCED, LaunchReason.KEYS_READABLE, AuditGap.UNAUDITED_FILES)
+}
 MAX_ENTRIES: Final = 1000
 
 

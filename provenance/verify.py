@@ -24,7 +24,7 @@ from provenance.layout import Rehash, Stamp, open_image
 from provenance.marks import check_marks, read_marks
 from provenance.origins import judge_origins
 from provenance.policy import Mode, Policy
-from provenance.policy_model import Role
+from provenance.policy_model import AuditGap, Role
 from provenance.rebuilds import rebuilt_by_others
 from provenance.referrers import read_referrers
 from provenance.scan.accept import accept
@@ -283,6 +283,7 @@ def _audit(
         summary=relied.summary if relied else None,
         needed=request.policy.require_audit and (audit is not None or request.purpose is Purpose.ADMISSION),
         image=image.digest,
+        accept_unexplained=request.policy.accepts(AuditGap.UNAUDITED_FILES) is not None,
     )
 
 

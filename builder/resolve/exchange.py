@@ -16,6 +16,7 @@ from backend.containers import LoadedImage
 from backend.engines.protocol import Engine
 from backend.runner import Ending, Outcome
 from backend.tools import run_resolver
+from builder.host_apt import AptSources, read_host_sources
 from builder.resources import resource
 from builder.store import ContentStore
 from images.credentials import Secret
@@ -24,7 +25,7 @@ from images.redaction import hide
 from images.strictjson import JsonValue, read_object
 
 RESULT_NAME: Final = "result.json"
-SCRIPTS: Final = ("resolve.mjs", "facts.mjs", "pull.mjs", "tar.mjs", "web.mjs", "clients.mjs")
+SCRIPTS: Final = ("resolve.mjs", "facts.mjs", "pull.mjs", "tar.mjs", "web.mjs", "clients.mjs", "debian.mjs")
 STEPS: Final = frozenset({"resolve", "view", "newest", "facts", "fetch", "pull"})
 MAX_RESULT: Final = 1024 * 1024
 DEADLINE: Final = 1800.0  # seconds
@@ -107,13 +108,17 @@ def in_container(engine: Engine, image: LoadedImage, labels: tuple[tuple[str, st
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resolver:
-    """How to ask: the container, its secrets, where tarballs go, a private directory, who hears progress."""
+    """How to ask: the container, its secrets, where tarballs go, a private directory, who hears progress.
+
+    ``apt``: the apt sources to use, read when they are needed.
+    """
 
     run: RunResolver
     secrets: Secrets
     store: ContentStore
     staging: Path
     on_progress: OnProgress
+    apt: Callable[[], AptSources] = read_host_sources
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 
+from builder.base_check import read_base
 from builder.resolve.base_image import lock_base
 from builder.resolve.composing import Asked, Source, compose
+from builder.resolve.debian import TOOLCHAIN, Debian, fetch_debian, keep_debian, resolve_debian
 from builder.resolve.exchange import Resolver
 from builder.resolve.failures import GONE, At, failure
 from builder.resolve.job import Job, RootRequest, View, ViewRequest, perform
@@ -38,7 +41,7 @@ from images.lock import (
 from images.lock_laws import allowed_without_script, broken_law
 from images.lock_reader import NPM_NAME
 from images.oci import Platform
-from provenance.layout import blob_path
+from provenance.layout import blob_path, open_image
 from provenance.npm_signatures import Judged
 
 
@@ -109,8 +112,6 @@ def make_lock(config: ImageConfig, request: LockRequest, resolver: Resolver) -> 
     nothing again. Raises PinError naming what cannot be had and the ways on, NetworkFailed, HostError,
     StateError.
     """
-    if config.debian:
-        raise UsageError("not resolved in this version yet: remove it", where="toolchain.debian")
     _refuse_what_is_not_resolved_yet(config)
     base = _base(config, request, resolver)
     pinned = _Pinned()
@@ -122,6 +123,7 @@ def make_lock(config: ImageConfig, request: LockRequest, resolver: Resolver) -> 
         vouched = fetch_and_vouch(pinned.sources.values(), pinned.known, request.trust, resolver)
     except PinError as broken:
         raise _named(broken, _user_of(broken.where, pinned)) from None
+    debian = _debian(config, base, request, resolver)
     agents, mcp = _agents(config, pinned), _servers(config, pinned)
     asked = Asked(
         installed=(*agents, *mcp),
@@ -141,9 +143,14 @@ def make_lock(config: ImageConfig, request: LockRequest, resolver: Resolver) -> 
             node_version=config.node.version,
             install_scripts=config.node.install_scripts,
             agents=agents,
-            artifacts=_with_skills(artifacts, config, request.skills),
+            artifacts=_with(
+                artifacts,
+                (skill.artifact(config.platforms) for skill in request.skills),
+                debian.artifacts if debian is not None else (),
+            ),
             mcp=mcp,
             skills=tuple(skill.lock for skill in request.skills),
+            toolchain=debian.lock if debian is not None else None,
         )
     )
 
@@ -179,11 +186,20 @@ def _servers(config: ImageConfig, pinned: _Pinned) -> tuple[McpLock, ...]:
     )
 
 
-def _with_skills(
-    artifacts: tuple[Artifact, ...], config: ImageConfig, skills: tuple[ReadSkill, ...]
-) -> tuple[Artifact, ...]:
-    added = (skill.artifact(config.platforms) for skill in skills)
-    return tuple(sorted((*artifacts, *added), key=lambda artifact: artifact.id))
+def _with(*artifacts: Iterable[Artifact]) -> tuple[Artifact, ...]:
+    return tuple(sorted(chain.from_iterable(artifacts), key=lambda artifact: artifact.id))
+
+
+def _debian(config: ImageConfig, base: BaseLock, request: LockRequest, resolver: Resolver) -> Debian | None:
+    """The toolchain, as the previous lock has it where the same is asked of the same base."""
+    if not config.debian:
+        return None
+    kept = None if TOOLCHAIN in request.renew else keep_debian(config.debian, base, request.previous)
+    if kept is not None:
+        fetch_debian(kept.artifacts, kept.lock.suite, resolver)
+        return kept
+    images = (open_image(request.layout, image.manifest, image.platform) for image in base.images)
+    return resolve_debian(config.debian, {one.platform: read_base(one).debian for one in images}, resolver)
 
 
 def fetch(lock: Lock, resolver: Resolver) -> int:
@@ -191,11 +207,13 @@ def fetch(lock: Lock, resolver: Resolver) -> int:
 
     Never resolves anything: a pin that is gone is a PinError naming it. No registry has a Skill.
     """
-    return fetch_sources(
+    debs = [artifact for artifact in lock.artifacts if artifact.kind is ArtifactKind.DEB]
+    suite = lock.toolchain.suite if lock.toolchain is not None else ""
+    return fetch_debian(debs, suite, resolver) + fetch_sources(
         (
             Source(artifact.kind, artifact.name, artifact.version, artifact.integrity)
             for artifact in lock.artifacts
-            if artifact.kind is not ArtifactKind.SKILL
+            if artifact.kind not in (ArtifactKind.SKILL, ArtifactKind.DEB)
         ),
         resolver,
     )

@@ -16,7 +16,8 @@ import { tmpdir } from 'node:os'
 import { dirname, join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 
-import { clientEnvironments, loginOf, webOptions } from './clients.mjs'
+import { clientEnvironments, debianSources, loginOf, webOptions } from './clients.mjs'
+import { debian } from './debian.mjs'
 import { pull } from './pull.mjs'
 import { conclude, putBytes, putFile } from './tar.mjs'
 import { failedHop, Web } from './web.mjs'
@@ -256,7 +257,8 @@ function npmSays(env, args) {
 async function perform(job, work, result) {
   const web = new Web(await webOptions(job))
   if (job.pull) return pull(job.pull, { web, login: await loginOf(), work }, result)
-  const { npm: env } = await clientEnvironments(job, work)
+  const { npm: env, apt } = await clientEnvironments(job, work)
+  if (job.debian) return debian(job.debian, { env: apt, sources: debianSources(job), work })
   await answer(env, work, job, result).catch(async (error) => {
     throw Object.assign(error, await hopOf(env, web, error))
   })

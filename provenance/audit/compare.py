@@ -33,12 +33,27 @@ class Findings:
     scripts: list[PlacedByScript] = field(default_factory=list)
     differences: list[Difference] = field(default_factory=list)
     difference_count: int = 0
+    replayed_paths: list[str] = field(default_factory=list)
+    unexplained_paths: list[str] = field(default_factory=list)
+    unexplained_count: int = 0
 
     def differs(self, kind: DifferenceKind, path: str, what: str) -> None:
         """Count one; list it while there is room."""
         self.difference_count += 1
         if len(self.differences) < MAX_LISTED:
             self.differences.append(Difference(kind, self.layer, shown(path), what))
+
+    def replayed(self, path: str) -> None:
+        """Count an entry that a replay made just so; list it while there is room."""
+        self.origins[Origin.REPLAYED] += 1
+        if len(self.replayed_paths) < MAX_LISTED:
+            self.replayed_paths.append(shown(path))
+
+    def unexplained(self, path: str) -> None:
+        """Count an entry that only a replay could explain, where none was made."""
+        self.unexplained_count += 1
+        if len(self.unexplained_paths) < MAX_LISTED:
+            self.unexplained_paths.append(shown(path))
 
 
 def compare_layer(entries: Iterable[Entry], wanted: WantedLayer, epoch: int, findings: Findings) -> None:
@@ -72,12 +87,12 @@ def _resolve(entry: Entry, seen: dict[str, Entry]) -> Entry:
 
 def _compare(entry: Entry, resolved: Entry, layer: WantedLayer, epoch: int, findings: Findings) -> None:
     wanted = layer.entries.get(entry.path, _SCRIPTED)
-    wrong = list(_owner_and_time(entry, wanted, epoch))
+    wrong = list(owner_and_time(entry, wanted, epoch))
     if entry.kind is Kind.HARD_LINK:
         wrong += _hard_link(entry, resolved, layer)
     placed = _placed(resolved, wanted, layer)
     if placed is None:
-        wrong += _differences(resolved, wanted)
+        wrong += differences(resolved, wanted)
     elif resolved.mode != 0o755:
         wrong.append(f"mode {resolved.mode:04o}, not 0755")
     if wrong:
@@ -89,7 +104,8 @@ def _compare(entry: Entry, resolved: Entry, layer: WantedLayer, epoch: int, find
         findings.origins[wanted.origin] += 1
 
 
-def _owner_and_time(entry: Entry, wanted: Wanted, epoch: int) -> Iterator[str]:
+def owner_and_time(entry: Entry, wanted: Wanted, epoch: int) -> Iterator[str]:
+    """How an entry's owner, time and form differ from what they must be."""
     yield from entry.odd
     if (entry.uid, entry.gid) != (wanted.uid, wanted.gid):
         yield f"owner {entry.uid}:{entry.gid}, not {wanted.uid}:{wanted.gid}"
@@ -116,7 +132,8 @@ def _placed(entry: Entry, wanted: Wanted, layer: WantedLayer) -> PlacedByScript 
     return PlacedByScript(entry.path, script, source.artifact, source.member)
 
 
-def _differences(entry: Entry, wanted: Wanted) -> Iterator[str]:
+def differences(entry: Entry, wanted: Wanted) -> Iterator[str]:
+    """How an entry differs in kind, mode, target and content."""
     if entry.kind is not wanted.kind:
         yield f"a {entry.kind.value}, not a {wanted.kind.value} of {wanted.source}"
         return

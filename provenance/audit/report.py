@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from images.strictjson import JsonValue
 
 # Grows when an audit begins to compare more; a summary says under which rules it was made.
-AUDIT_RULES: Final = 1
+AUDIT_RULES: Final = 2
 MAX_LISTED: Final = 100  # differences listed of each layer; all are counted
 MAX_SHOWN: Final = 300  # characters of a path
 
@@ -26,6 +26,7 @@ class Origin(StrEnum):
     SCRIPT = "script"  # a file of a locked artifact that an allowed install script put elsewhere
     GENERATED = "generated"  # launchers, accounts, versions, reserved places
     WORKING_DIRECTORY = "working-directory"
+    REPLAYED = "replayed"  # what a package's scripts wrote, and wrote again when the step was run again
 
 
 class DifferenceKind(StrEnum):
@@ -69,6 +70,8 @@ class AuditReport:
 
     ``entries`` and ``bytes``: of our layers, content only. ``differences`` is bounded,
     ``difference_count`` is not. ``unaudited``: what is in the image and was not compared, and why.
+    ``replayed`` and ``unexplained`` are bounded lists of paths: what a replay of the toolchain layer made
+    just so, and what only a replay could explain where none was made.
     """
 
     image: Digest
@@ -80,11 +83,19 @@ class AuditReport:
     differences: tuple[Difference, ...]
     difference_count: int
     unaudited: tuple[str, ...]
+    replayed: tuple[str, ...] = ()
+    unexplained: tuple[str, ...] = ()
+    unexplained_count: int = 0
 
     @property
     def ok(self) -> bool:
-        """Every entry is accounted for, and none is missing."""
+        """Every entry is accounted for, but perhaps the unexplained, and none is missing."""
         return self.difference_count == 0
+
+    @property
+    def complete(self) -> bool:
+        """Every entry is accounted for."""
+        return self.ok and self.unexplained_count == 0
 
     @property
     def digest(self) -> Digest:
@@ -110,6 +121,9 @@ class AuditReport:
             ],
             "differenceCount": self.difference_count,
             "unaudited": list(self.unaudited),
+            "replayed": list(self.replayed),
+            "unexplained": list(self.unexplained),
+            "unexplainedCount": self.unexplained_count,
         }
 
 

@@ -53,7 +53,7 @@ class WantedLayer:
 
 
 def wanted_layers(context: BuildContext, index: MemberIndex) -> tuple[WantedLayer, ...]:
-    """Our layers upwards, as :class:`BuildContext` orders them."""
+    """Our layers upwards, as :class:`BuildContext` orders them, without the toolchain below them."""
     return (
         _working_directory(context),
         *(_unpacked(plan, index) for plan in context.plans),
@@ -99,7 +99,7 @@ def _unpacked(plan: Plan, index: MemberIndex) -> WantedLayer:
                 Kind.LINK, 0o777, 0, 0, link.to, b"", Origin.COMMAND_LINK, f"the command {link.name}"
             )
     for path in list(layer.entries):
-        for parent in _parents(path):
+        for parent in parents_of(path):
             layer.entries.setdefault(parent, _DIRECTORY)
     for run in plan.scripts:
         for _, name in run.artifact.bins:
@@ -118,7 +118,8 @@ def _file(executable: bool, content: bytes, source: str) -> Wanted:
     return Wanted(Kind.FILE, 0o755 if executable else 0o644, 0, 0, "", content, Origin.ARTIFACT, source)
 
 
-def _parents(path: str) -> Iterator[str]:
+def parents_of(path: str) -> Iterator[str]:
+    """Every directory above a path, the outermost first."""
     parts = path.split("/")
     for count in range(1, len(parts)):
         yield "/".join(parts[:count])

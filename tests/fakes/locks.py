@@ -274,7 +274,9 @@ def with_toolchain(lock: Lock, *debs: Artifact, in_base: tuple[str, ...] = ("git
         lock,
         artifacts=tuple(sorted((*lock.artifacts, *debs), key=lambda artifact: artifact.id)),
         toolchain=ToolchainLock(
-            asked=tuple(sorted({*asked, *in_base})), trees=(DebianTree(AMD64, in_base, steps),)
+            suite="bookworm",
+            asked=tuple(sorted({*asked, *in_base})),
+            trees=(DebianTree(AMD64, in_base, steps),),
         ),
     )
 

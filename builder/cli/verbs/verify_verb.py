@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from functools import partial
 from importlib.metadata import version
 
 from builder.cli.invocation import Invocation, Result
@@ -9,8 +11,12 @@ from builder.cli.platform import host_platform
 from builder.cli.session import key_of, policy_of, state_of
 from builder.state import State
 from builder.verifying import Chosen, Verification, choose_image, verify_image
-from images.errors import ExitCode, UsageError
+from images.errors import BuilderError, ExitCode, UsageError
+from images.lock import Lock
+from images.oci import OciImage
+from images.render import BuildContext
 from provenance.attest import attest
+from provenance.audit.layertar import Entry
 from provenance.checks import Status
 from provenance.marks import raise_marks
 from provenance.policy import Policy
@@ -32,7 +38,12 @@ def _verify(invocation: Invocation, state: State) -> Result:
     chosen = choose_image(state, options.image, options.lock, platform, invocation.working_dir)
     policy = policy_of(invocation, beside=chosen.project_dir)
     what = Verification(
-        state=state, policy=policy, purpose=Purpose.INSPECTION, platform=platform, now=invocation.now
+        state=state,
+        policy=policy,
+        purpose=Purpose.INSPECTION,
+        platform=platform,
+        now=invocation.now,
+        replay=partial(_replay, invocation),
     )
     rebuilt = _rebuild(invocation, chosen, what)
     with invocation.reporter.step(f"verify {chosen.digest}"):
@@ -54,6 +65,20 @@ def _verify(invocation: Invocation, state: State) -> Result:
         return Result(document=document, code=ExitCode.VERIFY)
     report.require()
     return Result(line=str(report.digest), document=document)
+
+
+def _replay(
+    invocation: Invocation, lock: Lock, base: OciImage, context: BuildContext
+) -> Mapping[str, Entry] | None:
+    """The toolchain layer once more; a host that cannot build says so, and its files stay unexplained."""
+    from builder.cli.session import open_workshop  # noqa: PLC0415
+    from builder.replaying import replay_toolchain  # noqa: PLC0415
+
+    try:
+        return replay_toolchain(open_workshop(invocation), lock, base, context)
+    except BuilderError as broken:
+        invocation.reporter.warn(f"the toolchain layer cannot be made again here: {broken}")
+        return None
 
 
 def _rebuild(invocation: Invocation, chosen: Chosen, what: Verification) -> dict[str, str | None] | None:

@@ -49,6 +49,7 @@ IGNORED = {
     "artifacts.registry",
     "artifacts.authenticated",
     "artifacts.signer",
+    "toolchain.debian.suite",
     "toolchain.debian.asked",
     "toolchain.debian.trees.linux/amd64.in_base",
     "artifacts.signature",

@@ -132,6 +132,7 @@ def tree(d: dict[str, Any]) -> dict[str, Any]:
 TOOLCHAIN_EDITS: list[tuple[Callable[[dict[str, Any]], object], str]] = [
     (lambda d: d.pop("toolchain"), "platforms are not those that use it"),
     (lambda d: d["toolchain"].update(rpm=[]), "no key 'rpm'"),
+    (lambda d: debian(d).update(suite="Book worm"), "the name of a suite"),
     (lambda d: debian(d).update(asked=[]), "asks for nothing"),
     (lambda d: debian(d)["asked"].reverse(), "toolchain.debian.asked: not sorted"),
     (lambda d: debian(d)["asked"].append("zsh"), "neither exactly in the base nor exactly among"),

@@ -21,7 +21,7 @@ from images.oci import Platform
 from images.render import RENDERER_VERSION, BuildContext, render
 from images.unpacking import npm_plan
 from tests.fakes.bases import base_facts
-from tests.fakes.locks import AMD64, make_full_lock, make_lock, npm, skill_integrity
+from tests.fakes.locks import AMD64, deb, make_full_lock, make_lock, npm, skill_integrity, with_toolchain
 
 ROOT = Path(__file__).resolve().parents[3]
 GOLDEN = Path(__file__).parent / "golden"
@@ -64,6 +64,73 @@ def test_golden(name: str) -> None:
     text = texts(context)[name].replace(str(context.key), "KEY")
     golden = GOLDEN / name.replace("/", "-")
     assert text == golden.read_text()
+
+
+def toolchain(lock: Lock | None = None) -> BuildContext:
+    return rendered(with_toolchain(lock or lock_of_template()))
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "toolchain/sha256sums",
+        "toolchain/steps/0000-unpack",
+        "toolchain/steps/0001-configure",
+        "toolchain/passwd",
+    ],
+)
+def test_golden_with_a_toolchain(name: str) -> None:
+    assert texts(toolchain())[name] == (GOLDEN / name.replace("/", "-")).read_text()
+
+
+def test_a_toolchain_is_one_layer_below_all_others() -> None:
+    bare, context = rendered(), toolchain()
+    assert context.image.new_layers == bare.image.new_layers + 1
+    assert context.plans == bare.plans
+    text = texts(context)["Containerfile"]
+    froms = [line for line in text.splitlines() if line.startswith("FROM ")]
+    assert froms[1] == "FROM base AS toolchain"
+    assert froms[-1] == "FROM toolchain AS image"
+    assert {line.split()[1] for line in froms[2:-1]} == {"base"}
+    assert re.search(r"^FROM base AS toolchain\nUSER 0:0\nRUN --network=none ", text, re.MULTILINE)
+    assert "toolchain" not in "".join(
+        line for line in texts(bare)["Containerfile"].splitlines() if line.startswith(("FROM", "USER"))
+    )
+
+
+def test_packages_come_from_the_artifacts_by_their_hash() -> None:
+    context = toolchain()
+    assert context.toolchain is not None
+    sent = {item.name: item.artifact.id for item in context.artifacts if item.folder == "toolchain"}
+    assert sent == {f"sha256-{one.integrity.hex}.deb": one.id for one in context.toolchain.debs}
+    sums = texts(context)["toolchain/sha256sums"].splitlines()
+    assert {line.split()[1] for line in sums} == set(sent)
+
+
+def test_accounts_come_first_with_a_toolchain_and_last_without() -> None:
+    def generated(context: BuildContext) -> set[str]:
+        return {entry.path for entry in context.root}
+
+    assert generated(rendered()) - generated(toolchain()) == {"etc/passwd", "etc/group"}
+    assert "agent:x:1000:1000:" in texts(toolchain())["toolchain/passwd"]
+    assert "watch:x:997:" in texts(toolchain())["toolchain/group"]
+
+
+def test_a_base_that_has_everything_gets_no_layer() -> None:
+    lock = with_toolchain(lock_of_template())
+    assert lock.toolchain is not None
+    tree = dataclasses.replace(lock.toolchain.trees[0], in_base=lock.toolchain.asked, steps=())
+    nothing = dataclasses.replace(lock, toolchain=dataclasses.replace(lock.toolchain, trees=(tree,)))
+    context = rendered(nothing)
+    assert context.toolchain is None
+    assert context.image.new_layers == rendered().image.new_layers
+
+
+@pytest.mark.parametrize("name", ["make:amd64; id", "-x:amd64", "make:i386", "make"])
+def test_a_name_that_dpkg_would_take_otherwise_is_refused(name: str) -> None:
+    lock = with_toolchain(lock_of_template(), deb(name, "1.0", "toolchain.debian"))
+    with pytest.raises(UsageError, match="is no Debian package"):
+        rendered(lock)
 
 
 def full() -> BuildContext:
@@ -168,7 +235,7 @@ def test_nothing_unpinned_and_no_network() -> None:
     assert runs
     assert all(line.startswith("RUN --network=none ") for line in runs)
     assert not re.search(r"https?://|npm (install|ci)|--mount=type=(cache|secret|ssh)|# *syntax", text)
-    assert "@" not in re.sub(r"@\$epoch|\$name@\$version", "", text)
+    assert "@" not in re.sub(r"@\$epoch|\$name@\$version|\"\$@\"", "", text)
 
 
 @given(
