@@ -9,17 +9,14 @@ from images.lock import Artifact, ArtifactKind, Authentication
 
 MAX_SIGNER: Final = 500
 
-# A kind without a line here can be authenticated as nothing, so that a new one cannot be forgotten.
+# A kind without a line here can be authenticated as nothing, so that a new one cannot be forgotten. This
+# version verifies no statements of publishers (NPM_PROVENANCE, PYPI_ATTESTED), so no lock may say so.
 CAN_BE: Final = {
-    ArtifactKind.NPM: frozenset(
-        {Authentication.TOFU, Authentication.NPM_SIGNATURE, Authentication.NPM_PROVENANCE}
-    ),
-    ArtifactKind.NODE: frozenset(
-        {Authentication.TOFU, Authentication.NPM_SIGNATURE, Authentication.NPM_PROVENANCE}
-    ),
+    ArtifactKind.NPM: frozenset({Authentication.TOFU, Authentication.NPM_SIGNATURE}),
+    ArtifactKind.NODE: frozenset({Authentication.TOFU, Authentication.NPM_SIGNATURE}),
     ArtifactKind.SKILL: frozenset({Authentication.LOCAL}),
     ArtifactKind.DEB: frozenset({Authentication.DEBIAN_SIGNED}),
-    ArtifactKind.WHEEL: frozenset({Authentication.TOFU, Authentication.PYPI_ATTESTED}),
+    ArtifactKind.WHEEL: frozenset({Authentication.TOFU}),
     ArtifactKind.ARCHIVE: frozenset({Authentication.LOCAL}),
 }
 

@@ -32,6 +32,7 @@ class Release:
     published: str
     deprecated: bool
     signatures: tuple[Signed, ...]
+    attested: bool  # statements of its publisher are offered; nothing of them is read
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +82,7 @@ def _release(value: JsonValue) -> Release:
         version=_text(value.get("version")),
         published=_text(value.get("published")),
         deprecated=value.get("deprecated") is not False,
+        attested=value.get("attested") is True,
         signatures=tuple(Signed(_text(item.get("keyid")), _text(item.get("sig"))) for item in signatures),
     )
 

@@ -82,7 +82,7 @@ def fetch_and_vouch(
         found = perform(job, resolver).facts if job.fetch or fresh else ()
         releases = _releases(fresh, found)
     judged = {one.label: _judge(one, release, trust) for one, release in releases}
-    _tell(judged.values(), trust)
+    _tell(judged.values(), sum(release.attested for _, release in releases), trust)
     return {one.id: known[one.id] if one.id in known else judged[one.label] for one in all_sources}
 
 
@@ -126,7 +126,12 @@ def _judge(source: Source, release: Release, trust: Trust) -> Judged:
     return judge_signatures(source.label, source.integrity, release.signatures, published, trust.keys)
 
 
-def _tell(judged: Iterable[Judged], trust: Trust) -> None:
-    """Why signatures that are there do not count; that there are none is no news."""
+def _tell(judged: Iterable[Judged], attested: int, trust: Trust) -> None:
+    """Why what is there does not count; that there is nothing is no news."""
     for why, count in sorted(Counter(one.why for one in judged if one.why.startswith("signed")).items()):
         trust.on_note(f"{count} package{'' if count == 1 else 's'} trusted on first use: {why}")
+    if attested:
+        trust.on_note(
+            f"{attested} package{'' if attested == 1 else 's'} with statements of the publisher, which this "
+            "version does not verify: they count for nothing"
+        )

@@ -34,6 +34,7 @@ function versionOf(packument, version) {
     version,
     published: text(packument.time?.[version], 60),
     deprecated: Boolean(manifest.deprecated),
+    attested: Boolean(manifest.dist?.attestations),
     signatures: signatures(manifest.dist).map((one) => ({ keyid: text(one?.keyid, 200), sig: text(one?.sig, 200) })),
   }
 }

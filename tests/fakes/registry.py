@@ -60,6 +60,7 @@ class FakeRegistry:
     latest: dict[str, str] = field(default_factory=dict)  # package -> version of the dist-tag
     published: dict[str, str] = field(default_factory=dict)  # name@version -> when; else long ago
     signatures: dict[str, list[Package]] = field(default_factory=dict)  # name@version -> keyid and sig
+    attested: set[str] = field(default_factory=set)  # name@version
     broken: dict[str, str] = field(default_factory=dict)  # package -> what asking for its versions fails with
     error: dict[str, str] | None = None
     outcome: Outcome = EXITED
@@ -129,6 +130,7 @@ class FakeRegistry:
                 "version": package["version"],
                 "published": self.published.get(spec, LONG_AGO),
                 "deprecated": bool(package.get("deprecated")),
+                "attested": spec in self.attested,
                 "signatures": self.signatures.get(spec, []),
             }
             for spec, package in there

@@ -16,9 +16,10 @@ from builder.locking import require_true_signatures
 from builder.resolve.lock_making import LockRequest, make_lock
 from builder.resolve.release_age import AgeGate, in_words, require_old_enough
 from builder.resolve.vouching import Trust
+from builder.script_check import require_own_scripts
 from builder.settings import Settings
 from images.errors import BuilderError, ExitCode, NetworkFailed, PinError
-from images.lock import Artifact, Authentication, Lock
+from images.lock import Artifact, Authentication, Lock, ScriptEvent
 from images.lockfile import lock_bytes, parse_lock
 from provenance.npm_signatures import RegistryKey
 from tests.fakes.registry import integrity_of, tar
@@ -97,6 +98,15 @@ def test_a_key_that_is_not_pinned_is_no_authentication_and_is_said(bench: Bench)
     found = by_label(lock(bench, replace(TRUST, on_note=heard.append)))
     assert found[PI].authenticated is Authentication.TOFU
     assert heard == [f"2 packages trusted on first use: signed with a key that is not pinned ({other.id})"]
+
+
+def test_statements_that_nobody_verified_are_no_authentication_and_are_said(bench: Bench) -> None:
+    bench.registry.attested |= {PI, "chalk@5.6.2"}
+    heard: list[str] = []
+    found = by_label(lock(bench, replace(TRUST, on_note=heard.append)))
+    assert found[PI].authenticated is Authentication.TOFU
+    (said,) = heard
+    assert said.startswith("2 packages with statements of the publisher, which this version does not verify")
 
 
 def test_an_expired_key_vouches_for_what_was_published_before(bench: Bench) -> None:
@@ -308,3 +318,23 @@ def test_a_changed_install_script_under_the_same_version_is_another_integrity(be
     assert before.integrity != after.integrity
     assert before.scripts[0].digest != after.scripts[0].digest
     assert lock_bytes(first) != lock_bytes(second)
+
+
+def test_a_lock_that_would_run_something_else_than_its_package_says_builds_nothing(bench: Bench) -> None:
+    good = lock(bench)
+    require_own_scripts(good, bench.store)
+    claude = good.artifact(f"npm:{CLAUDE}")
+    (script,) = claude.scripts
+    for scripts in (
+        (replace(script, command="node install.cjs; id"),),
+        (replace(script, event=ScriptEvent.PREINSTALL),),
+        (replace(script, event=ScriptEvent.INSTALL, command="true"), script),
+    ):
+        artifacts = tuple(replace(one, scripts=scripts) if one is claude else one for one in good.artifacts)
+        edited = parse_lock(lock_bytes(replace(good, artifacts=artifacts)))  # as a whole it is a lock
+        with pytest.raises(PinError, match="not those in its tarball") as refused:
+            require_own_scripts(edited, bench.store)
+        assert (refused.value.where, refused.value.reason) == (CLAUDE, "integrity")
+    # What does not run is shown, and held by the tarball's hash alone.
+    protobuf = good.artifact("npm:protobufjs@7.6.6")
+    assert (protobuf.scripts[0].command, protobuf.scripts_run) == ("node scripts/postinstall", False)

@@ -89,7 +89,10 @@ FULL_EDITS: list[tuple[Callable[[dict[str, Any]], object], str]] = [
     (lambda d: artifact(d, "chalk").update(signature="x"), "signature: expected a signature"),
     (lambda d: artifact(d, "chalk").pop("signer"), "so the signer is the key id"),
     (lambda d: artifact(d, "chalk").update(signer="SHA256:short"), "so the signer is the key id"),
-    (lambda d: unsigned(d, "signature", authenticated="npm-provenance"), "the URI of its publisher"),
+    (
+        lambda d: unsigned(d, "signature", authenticated="npm-provenance"),
+        "cannot be authenticated as npm-",
+    ),
     (lambda d: artifact(d, "chalk").update(signer=""), "whose signature it is"),
     (lambda d: artifact(d, "chalk").update(signer="a b"), "whose signature it is"),
     (lambda d: artifact(d, "chalk").update(signer="a" * 501), "whose signature it is"),

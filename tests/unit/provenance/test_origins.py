@@ -146,7 +146,7 @@ def test_a_policy_says_it(tmp_path: Path) -> None:
     (tmp_path / "keys").mkdir()
     (tmp_path / "keys/registry.pub").write_bytes(public_pem(PRIVATE))
     text = f"""refuse = ["tofu"]
-require = {{ npm = ["npm-signature", "npm-provenance"], deb = ["debian-signed"] }}
+require = {{ npm = ["npm-signature", "tofu"], deb = ["debian-signed"] }}
 refuse_signers = ["{KEY.id}"]
 npm_keys = {{ "{KEY.id}" = "keys/registry.pub" }}
 """
@@ -154,7 +154,7 @@ npm_keys = {{ "{KEY.id}" = "keys/registry.pub" }}
         refuse=frozenset({Authentication.TOFU}),
         require=(
             (ArtifactKind.DEB, frozenset({Authentication.DEBIAN_SIGNED})),
-            (ArtifactKind.NPM, frozenset({Authentication.NPM_SIGNATURE, Authentication.NPM_PROVENANCE})),
+            (ArtifactKind.NPM, frozenset({Authentication.NPM_SIGNATURE, Authentication.TOFU})),
         ),
         refuse_signers=frozenset({KEY.id}),
         npm_keys=KEYS,
@@ -181,8 +181,9 @@ def test_the_short_form_for_trust_on_first_use(tmp_path: Path) -> None:
         ('refuse = ["unsigned"]', "expected one of tofu"),
         ('refuse = "tofu"', "refuse"),
         ("refuse = [1]", "refuse"),
-        ("require = { npm = [] }", "npm: expected some of npm-provenance, npm-signature, tofu"),
+        ("require = { npm = [] }", "npm: expected some of npm-signature, tofu"),
         ('require = { npm = ["debian-signed"] }', "npm: expected some of"),
+        ('require = { npm = ["npm-provenance"] }', "npm: expected some of"),
         ('require = { rpm = ["tofu"] }', "expected one of npm"),
         ('require = { npm = "npm-signature" }', "require"),
         ('require = ["npm-signature"]', "require"),
