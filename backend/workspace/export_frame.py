@@ -42,7 +42,7 @@ class Frame:
 
 def read_frame(file: Path, max_pack: int) -> Frame:
     """Read the stream that an export left in ``file``, which is ours. Raises CandidateRefused."""
-    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     with os.fdopen(os.open(file, flags), "rb") as opened:
         status = os.fstat(opened.fileno())
         if not stat.S_ISREG(status.st_mode):

@@ -58,7 +58,8 @@ class NotExported(_Strict):
 class ExportManifest(_Strict):
     """What one export says of itself. All of it comes from the container, so all of it is checked."""
 
-    schema_version: Literal[1] = Field(alias="schema")
+    # Not Literal[1]: that takes true for 1.
+    schema_version: int = Field(alias="schema", ge=1, le=1)
     format: Literal["agent-image-builder-export"]
     object_format: Literal["sha1", "sha256"]
     base: ObjectName = Field(description="the commit that the workspace started from; it must be known here")

@@ -136,6 +136,9 @@ class _Candidate:
         outcome = self.git.index_pack(self.incoming, frame.pack(), self.limits.pack_bytes)
         if not outcome.ok:
             _refuse(_pack_reason(outcome), f"git refuses the pack: {explain(outcome)}")
+        stored = [file.stat().st_size for file in (self.incoming.objects / "pack").glob("*.pack")]
+        if stored != [frame.pack_size]:  # git stops reading where the pack ends
+            _refuse(CandidateReason.PACK, "something follows the pack")
         # 3. Only commits, trees and blobs, as many as were announced, each of a bounded size.
         own = self._own_objects(frame.objects)
         # 4. The tip is one of them, and is what the manifest says.

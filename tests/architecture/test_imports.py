@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -46,11 +47,12 @@ MAX_MODULE_LINES = 400
 MAX_FUNCTION_LINES = 60
 
 
-def modules() -> Iterator[tuple[str, ast.Module, str]]:
-    for layer in LAYERS:
-        for path in sorted((ROOT / layer).rglob("*.py")):
-            text = path.read_text()
-            yield path.relative_to(ROOT).as_posix(), ast.parse(text), text
+@functools.cache
+def modules() -> tuple[tuple[str, ast.Module, str], ...]:
+    """Every module: its name, its syntax tree, its text. Parsed once for all tests."""
+    paths = [path for layer in LAYERS for path in sorted((ROOT / layer).rglob("*.py"))]
+    texts = [(path.relative_to(ROOT).as_posix(), path.read_text()) for path in paths]
+    return tuple((name, ast.parse(text), text) for name, text in texts)
 
 
 def imported(tree: ast.Module) -> Iterator[str]:
