@@ -104,9 +104,18 @@ class Entry:
         return self.boundary in FINAL
 
 
+@dataclass(frozen=True, slots=True)
+class Passage:
+    """One boundary that a launch crossed, and when."""
+
+    boundary: Boundary
+    at: datetime
+    detail: str
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Removal:
-    """One audit line: a container that recovery removed, and why."""
+    """One audit line: what recovery removed, and why: a container, or ``staging/…`` below the state root."""
 
     container_id: str
     launch_id: str  # empty when no launch of the journal owned it
@@ -228,11 +237,15 @@ class Journal:
 
     def passed(self, launch_id: str) -> tuple[Boundary, ...]:
         """The boundaries this launch has crossed, in order."""
+        return tuple(one.boundary for one in self.passages(launch_id))
+
+    def passages(self, launch_id: str) -> tuple[Passage, ...]:
+        """The same, with their times and what was noted."""
         with _as_state_error(self._path):
             rows = self._connection.execute(
-                "SELECT boundary FROM transitions WHERE launch_id = ? ORDER BY seq", (launch_id,)
+                "SELECT boundary, at, detail FROM transitions WHERE launch_id = ? ORDER BY seq", (launch_id,)
             ).fetchall()
-        return tuple(_boundary(row[0], self._path) for row in rows)
+        return tuple(_passage(row, self._path) for row in rows)
 
     def removals(self) -> tuple[Removal, ...]:
         """The audit lines, oldest first."""
@@ -329,6 +342,14 @@ def _entry(row: tuple[object, ...], path: Path) -> Entry:
         boundary=_boundary(texts[12], path),
         exit_code=exit_code if isinstance(exit_code, int) else None,
     )
+
+
+def _passage(row: tuple[object, ...], path: Path) -> Passage:
+    try:
+        at = datetime.fromisoformat(str(row[1]))
+    except ValueError:
+        raise StateError(f"the journal is damaged: time {str(row[1])[:40]!r}", where=str(path)) from None
+    return Passage(_boundary(row[0], path), at, str(row[2]))
 
 
 def _boundary(value: object, path: Path) -> Boundary:

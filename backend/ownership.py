@@ -27,6 +27,7 @@ LABEL_LAUNCH: Final = LABEL_PREFIX + "launch"
 LABEL_RUN: Final = LABEL_PREFIX + "run"
 LABEL_STEP: Final = LABEL_PREFIX + "step"
 LABEL_SCOPE: Final = LABEL_PREFIX + "scope"
+LABEL_SUPERVISION: Final = LABEL_PREFIX + "supervision"
 
 _ID: Final = re.compile(r"[0-9a-f]{32}")
 _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")

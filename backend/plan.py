@@ -17,7 +17,7 @@ from backend.containers import (
     Purpose,
     Tmpfs,
 )
-from backend.ownership import LABEL_LAUNCH, LABEL_RUN, LABEL_SCOPE, LABEL_STEP, Owner
+from backend.ownership import LABEL_LAUNCH, LABEL_RUN, LABEL_SCOPE, LABEL_STEP, LABEL_SUPERVISION, Owner
 from images.config import WATCH_UID, AgentName
 from images.errors import LaunchReason, LaunchRefused, UsageError
 from images.launchers import launcher_path
@@ -130,6 +130,7 @@ def plan_launch(admitted: AdmittedImage, request: LaunchRequest, owner: Owner) -
         (LABEL_RUN, request.run_id),
         (LABEL_SCOPE, request.scope),
         (LABEL_STEP, str(request.step)),
+        (LABEL_SUPERVISION, Supervision.TETHERED.value),
     )
     container = _hardened(
         Purpose.LAUNCH,

@@ -19,6 +19,7 @@ from backend.ownership import (
     LABEL_OWNER,
     LABEL_PURPOSE,
     LABEL_STATE,
+    LABEL_SUPERVISION,
     exclusive,
     forget_dead_leases,
     is_alive,
@@ -35,6 +36,15 @@ class Leftover:
     lease_id: str
     launch: str  # the launch label; empty for a tool's container
     purpose: str
+    name: str = ""
+    status: str = ""  # created, running, exited, …: the engine's word
+    image_id: str = ""
+    supervision: str = ""  # empty for a tool's container
+
+    @property
+    def launch_id(self) -> str:
+        """As the journal names it; empty for a tool's container."""
+        return self.launch.partition(".")[2]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +75,7 @@ def plan_recovery(
     for item in found:
         if item.lease_id in alive:
             continue
-        launch_id = item.launch.partition(".")[2]
+        launch_id = item.launch_id
         entry = by_launch.get(launch_id)
         boundary = entry.boundary.value if entry else "not in the journal"
         remove.append(
@@ -93,15 +103,7 @@ def recover(
     Raises HostError when the engine cannot be asked or cannot remove, StateError for the journal.
     """
     with exclusive(leases / LOCK_NAME):
-        # In this order: whoever starts meanwhile holds a lease before anything carries its id.
-        found = _leftovers(engine, state_id)
-        entries = journal.entries()
-        asked = {item.lease_id for item in found} | {
-            entry.intent.lease_id for entry in entries if not entry.final
-        }
-        alive = frozenset(lease for lease in asked if is_alive(leases, lease))
-        facts = engine.facts()
-        plan = plan_recovery(entries, found, alive, product=facts.product, endpoint=facts.endpoint)
+        plan = survey(engine, journal, leases, state_id)
         for removal in plan.remove:
             engine.remove(removal.container_id)
             journal.audit(removal, now())
@@ -111,7 +113,21 @@ def recover(
         return plan
 
 
-def _leftovers(engine: Engine, state_id: str) -> tuple[Leftover, ...]:
+def survey(engine: Engine, journal: Journal, leases: Path, state_id: str) -> RecoveryPlan:
+    """What a recovery would do now; nothing is changed."""
+    # In this order: whoever starts meanwhile holds a lease before anything carries its id.
+    found = containers_of(engine, state_id)
+    entries = journal.entries()
+    asked = {item.lease_id for item in found} | {
+        entry.intent.lease_id for entry in entries if not entry.final
+    }
+    alive = frozenset(lease for lease in asked if is_alive(leases, lease))
+    facts = engine.facts()
+    return plan_recovery(entries, found, alive, product=facts.product, endpoint=facts.endpoint)
+
+
+def containers_of(engine: Engine, state_id: str) -> tuple[Leftover, ...]:
+    """Every container of this state root on this engine, in any state, whoever owns it."""
     found = []
     for container in engine.list_labelled(LABEL_STATE, state_id):
         inspected = engine.inspect(container)
@@ -125,6 +141,10 @@ def _leftovers(engine: Engine, state_id: str) -> tuple[Leftover, ...]:
                     lease_id=labels.get(LABEL_OWNER, ""),
                     launch=labels.get(LABEL_LAUNCH, ""),
                     purpose=labels.get(LABEL_PURPOSE, "unknown"),
+                    name=inspected.name,
+                    status=inspected.status,
+                    image_id=str(inspected.image_id),
+                    supervision=labels.get(LABEL_SUPERVISION, ""),
                 )
             )
     return tuple(found)

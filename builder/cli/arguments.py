@@ -30,6 +30,9 @@ now and then:
   diff       say what differs between two locks, projects or images
   store      add a file; export an image with all it is made of, for a team; import such an archive
   gc         remove from the state what nothing holds
+  ps         say which containers of this state exist, and who owns them
+  runs       list the launches, newest last; show RUN prints the record of one
+  reap       remove what dead processes left: containers, staging
 """
 
 _EPILOG = (
@@ -107,6 +110,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     _store(verb("store", "Add files to the content store; hand an image and all it is made of to a team."))
     _gc(verb("gc", "Remove what nothing holds: images, artifacts, caches, what dead processes left."))
+    verb("ps", "List the containers of this state on the engine, in every state; owner alive or dead.")
+    verb("runs", "List the launches that the journal knows, with image, engine and how they ended.")
+    _reap(verb("reap", "Remove what dead processes of this state left on the engine and in staging."))
     return parser
 
 
@@ -243,7 +249,12 @@ def _run(parser: argparse.ArgumentParser) -> None:
 
 
 def _show(parser: argparse.ArgumentParser) -> None:
-    _image_argument(parser)
+    parser.add_argument(
+        "image",
+        nargs="?",
+        metavar="IMAGE|RUN",
+        help="digest or builder.toml (default: the one here), or a run or launch of builder runs",
+    )
 
 
 def _doctor(parser: argparse.ArgumentParser) -> None:
@@ -301,6 +312,10 @@ def _store(parser: argparse.ArgumentParser) -> None:
     )
     bring = act("import", "Take an archive into the state, every byte hashed; trust is never imported.")
     bring.add_argument("file", type=Path, metavar="FILE", help="an archive of builder store export")
+
+
+def _reap(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--dry-run", action="store_true", help="say what would go; remove nothing")
 
 
 def _gc(parser: argparse.ArgumentParser) -> None:

@@ -10,12 +10,26 @@ from pydantic import TypeAdapter
 
 from builder.cli import RESULT_SCHEMA
 from builder.cli.documents import DIFF, OUTDATED, DiffDocument, OutdatedDocument
+from builder.cli.run_documents import (
+    PS,
+    REAP,
+    RUNS,
+    SHOW_RUN,
+    PsDocument,
+    ReapDocument,
+    RunsDocument,
+    ShowRunDocument,
+)
 from tests.docs.documents import ROOT
 
 FOLDER = ROOT / "docs/reference/schemas"
 RESULTS: dict[str, tuple[str, type]] = {
     "outdated": (OUTDATED, OutdatedDocument),
     "diff": (DIFF, DiffDocument),
+    "ps": (PS, PsDocument),
+    "reap": (REAP, ReapDocument),
+    "runs": (RUNS, RunsDocument),
+    "show-run": (SHOW_RUN, ShowRunDocument),
 }
 
 
@@ -37,7 +51,7 @@ def render(command: str) -> str:
             field.pop("title", None)
     envelope: dict[str, Any] = {
         "schema": {"const": RESULT_SCHEMA},
-        "command": {"const": command},
+        "command": {"const": command.partition("-")[0]},
         "ok": {"const": True},
         "result": {"const": identity},
     }

@@ -22,6 +22,9 @@ VERBS = (
     "diff",
     "store",
     "gc",
+    "ps",
+    "runs",
+    "reap",
 )
 # Commands of a command.
 ACTS = {"store": ("add", "export", "import")}

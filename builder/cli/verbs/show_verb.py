@@ -1,11 +1,20 @@
-"""`builder show`: what an image is and holds, which evidence and launches exist. Nothing is judged."""
+"""`builder show`: what an image is and holds, which evidence and launches exist; or the record of a run.
+
+Nothing is judged.
+"""
 
 from __future__ import annotations
+
+import json
+from dataclasses import asdict
 
 from backend.journal import Journal
 from builder.cli.invocation import Invocation, Result
 from builder.cli.platform import host_platform
+from builder.cli.run_documents import SHOW_RUN, LaunchDocument, PassageDocument, ShowRunDocument
 from builder.cli.session import state_of
+from builder.cli.verbs.runs_verb import run_document, run_line
+from builder.running import Launched, find_launches
 from builder.state import State
 from builder.verifying import choose_image
 from images.digests import Digest
@@ -16,12 +25,15 @@ from provenance.bundles import open_bundle
 from provenance.layout import open_image
 from provenance.origins import counted, trusted_on_first_use
 from provenance.referrers import Referrers, read_referrers
-from provenance.statements import parse_statement
+from provenance.statements import parse_statement, utc
 
 
 def run(invocation: Invocation) -> Result:
     """For people on standard error, for programs with ``--json``."""
     state = state_of(invocation)
+    asked = invocation.options.image
+    if asked is not None and not _is_image(invocation, asked):
+        return _show_run(invocation, state, asked)
     chosen = choose_image(state, invocation.options.image, None, host_platform(), invocation.working_dir)
     image = open_image(state.layout, chosen.digest, host_platform())
     attached = read_referrers(state.layout, image.digest)
@@ -41,6 +53,38 @@ def run(invocation: Invocation) -> Result:
     }
     _print(invocation, document)
     return Result(document={"image": document})
+
+
+def _is_image(invocation: Invocation, asked: str) -> bool:
+    """A digest, or a file that exists; any other word can only be a run's."""
+    return ":" in asked or "/" in asked or (invocation.working_dir / asked).exists()
+
+
+def _show_run(invocation: Invocation, state: State, name: str) -> Result:
+    """The launches of a run: how far each came, and its signed record as it is. Nothing is judged."""
+    with Journal.open(state.journal, state.id) as journal:
+        found = tuple(_launch_document(one) for one in find_launches(journal, name))
+    for one in found:
+        invocation.reporter.say(run_line(one.launch))
+        for passage in one.passed:
+            invocation.reporter.say(f"  {passage.at} {passage.boundary} {passage.detail}".rstrip())
+        if one.record is not None:
+            text = json.dumps(one.record, indent=2, sort_keys=True, ensure_ascii=False)
+            for line in text.splitlines():
+                invocation.reporter.say(f"  {line}")
+    document = ShowRunDocument(launches=found)
+    return Result(document={"result": SHOW_RUN, **asdict(document)})
+
+
+def _launch_document(one: Launched) -> LaunchDocument:
+    return LaunchDocument(
+        launch=run_document(one),
+        passed=tuple(
+            PassageDocument(boundary=passage.boundary, at=utc(passage.at), detail=passage.detail)
+            for passage in one.passages
+        ),
+        record=None if one.record is None else {**one.record},
+    )
 
 
 def _described_lock(raw: bytes) -> dict[str, object]:

@@ -30,6 +30,7 @@ container create
 --label=agent-image-builder.scope=issue/7
 --label=agent-image-builder.state=55555555555555555555555555555555
 --label=agent-image-builder.step=1
+--label=agent-image-builder.supervision=tethered
 --pull=never --init=false --restart=no --no-healthcheck --log-driver=none --interactive
 --user=997:997 --workdir=/
 --network=none --ipc=private --shm-size=67108864 --cap-drop=ALL --security-opt=no-new-privileges --read-only
