@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from images.errors import ExitCode
+from tests.real.conftest import Evidence
 from tests.real.layouts import copy_state, referrer_blobs, replace_blob
 from tests.real.spine import BUILDER, Spine, refused
 
@@ -100,7 +101,9 @@ def test_what_reaches_standard_output_is_data_only(spine: Spine) -> None:
     assert done.stdout == "a\0b"
 
 
-def test_two_builds_are_one_image_and_nothing_after_fetch_needs_a_network(spine: Spine) -> None:
+def test_two_builds_are_one_image_and_nothing_after_fetch_needs_a_network(
+    spine: Spine, evidence: Evidence
+) -> None:
     """In a namespace with no interface at all; the engine's socket is a file, and stays reachable.
 
     Cold both times: the build container keeps nothing. Another umask and time zone change nothing.
@@ -122,6 +125,7 @@ def test_two_builds_are_one_image_and_nothing_after_fetch_needs_a_network(spine:
     )
     assert done.returncode == 0, done.stderr[-3000:]
     assert "2.1.328 (Claude Code)" in done.stdout
+    evidence(f"{spine.engine}: full image {spine.digest}, built cold twice, verified, launched")
 
 
 # -- what was changed
