@@ -11,6 +11,16 @@ A launch, from a verified image to its signed record::
         controller = backend.Controller(engine=engine, journal=journal, owner=owner, ...)
         record = backend.launch_image(controller, admitted, backend.LaunchRequest(...))
 
+A run's repository, from the operator's commit to the agent's::
+
+    git = backend.open_git(home, environment)
+    origin = backend.find_origin(git, path)
+    fetched = backend.fetch_commit(git, origin, commit, staging / "run.git")
+    unseen = backend.not_in_commit(git, origin, fetched)  # what lies beside the commit, to be shown
+    source = backend.materialise(git, fetched.repository, commit, staging / "source")
+    ...  # the agent works; then, as the agent, backend.export_command(commit, limits.pack_bytes) into a file
+    candidate = backend.import_export(git, fetched.repository, file, base=commit, run=run_id)
+
 Order is enforced by types: a launch takes an ``AdmittedImage``, which only ``admit`` makes, from a
 ``VerifiedImage``, which only ``provenance.verify`` makes. Every failure is an ``images.errors.BuilderError``;
 a refusal is ``LaunchRefused`` with one of the reasons of docs/reference/launch-refusals.md. Names are
@@ -36,6 +46,12 @@ if TYPE_CHECKING:
     from backend.probe import HostProbe, probe_host
     from backend.records import LaunchEnding, LaunchRecord, Observed
     from backend.recovery import RecoveryPlan, recover
+    from backend.workspace.git import open_git
+    from backend.workspace.importing import ExportLimits, ImportedCommit, NothingNew, import_export
+    from backend.workspace.materialise import MaterialisedTree, materialise
+    from backend.workspace.origin import find_origin
+    from backend.workspace.producer import check_producer, export_command
+    from backend.workspace.reading import FetchedCommit, fetch_commit, not_in_commit, read_head
 
 _HOMES: Final = {
     "AdmittedImage": "admission.AdmittedImage",
@@ -44,8 +60,11 @@ _HOMES: Final = {
     "Engine": "engines.protocol.Engine",
     "EngineFacts": "containers.EngineFacts",
     "Entry": "journal.Entry",
+    "ExportLimits": "workspace.importing.ExportLimits",
+    "FetchedCommit": "workspace.reading.FetchedCommit",
     "Finding": "admission.Finding",
     "HostProbe": "probe.HostProbe",
+    "ImportedCommit": "workspace.importing.ImportedCommit",
     "Journal": "journal.Journal",
     "LaunchClass": "plan.LaunchClass",
     "LaunchEnding": "records.LaunchEnding",
@@ -53,6 +72,8 @@ _HOMES: Final = {
     "LaunchRecord": "records.LaunchRecord",
     "LaunchRequest": "plan.LaunchRequest",
     "Limits": "containers.Limits",
+    "MaterialisedTree": "workspace.materialise.MaterialisedTree",
+    "NothingNew": "workspace.importing.NothingNew",
     "Observed": "records.Observed",
     "Output": "launch.Output",
     "Owner": "ownership.Owner",
@@ -60,13 +81,22 @@ _HOMES: Final = {
     "Removal": "journal.Removal",
     "admit": "admission.admit",
     "assess": "admission.assess",
+    "check_producer": "workspace.producer.check_producer",
     "connect": "engines.select.connect",
     "detect_agents": "detect.detect",
     "engine_uid": "admission.engine_uid",
+    "export_command": "workspace.producer.export_command",
+    "fetch_commit": "workspace.reading.fetch_commit",
+    "find_origin": "workspace.origin.find_origin",
     "hold_lease": "ownership.hold_lease",
+    "import_export": "workspace.importing.import_export",
     "launch_image": "launch.launch",
+    "materialise": "workspace.materialise.materialise",
+    "not_in_commit": "workspace.reading.not_in_commit",
+    "open_git": "workspace.git.open_git",
     "plan_launch": "plan.plan_launch",
     "probe_host": "probe.probe_host",
+    "read_head": "workspace.reading.read_head",
     "readable_keys": "admission.readable_keys",
     "recover": "recovery.recover",
 }
@@ -78,8 +108,11 @@ __all__ = [
     "Engine",
     "EngineFacts",
     "Entry",
+    "ExportLimits",
+    "FetchedCommit",
     "Finding",
     "HostProbe",
+    "ImportedCommit",
     "Journal",
     "LaunchClass",
     "LaunchEnding",
@@ -87,6 +120,8 @@ __all__ = [
     "LaunchRecord",
     "LaunchRequest",
     "Limits",
+    "MaterialisedTree",
+    "NothingNew",
     "Observed",
     "Output",
     "Owner",
@@ -94,13 +129,22 @@ __all__ = [
     "Removal",
     "admit",
     "assess",
+    "check_producer",
     "connect",
     "detect_agents",
     "engine_uid",
+    "export_command",
+    "fetch_commit",
+    "find_origin",
     "hold_lease",
+    "import_export",
     "launch_image",
+    "materialise",
+    "not_in_commit",
+    "open_git",
     "plan_launch",
     "probe_host",
+    "read_head",
     "readable_keys",
     "recover",
 ]
