@@ -44,6 +44,9 @@ _AUDIT = "tests/unit/provenance/audit/test_audit.py::"
 _LAYERTAR = "tests/unit/provenance/audit/test_layertar.py::"
 _REBUILDS = "tests/unit/provenance/test_rebuilds.py::"
 _STATE = "tests/unit/builder/test_state.py::"
+_SIGNATURES = "tests/unit/provenance/test_npm_signatures.py::"
+_ORIGINS = "tests/unit/provenance/test_origins.py::"
+_VOUCHING = "tests/unit/builder/test_vouching.py::"
 _JUDGE = "tests/unit/provenance/audit/test_judge.py::"
 
 EDITS = (
@@ -809,5 +812,101 @@ EDITS = (
         "elif changed := sorted(set(locked[place].files) ^ set(asked[place].lock.files)):",
         "elif changed := sorted(set(locked[place].files) - set(locked[place].files)):",
         _RESOLVE + "test_a_skill_is_locked_and_a_changed_one_makes_the_lock_stale",
+    ),
+    Edit(
+        "provenance/npm_signatures.py",
+        "        elif not signature_holds(label, integrity, one, key):\n",
+        "        elif not one.signature:\n",
+        _SIGNATURES + "test_a_false_signature_of_a_pinned_key_is_an_error_and_not_merely_unsigned",
+    ),
+    Edit(
+        "provenance/npm_signatures.py",
+        "(published is None or published >= key.expires)",
+        "(published is not None and published >= key.expires)",
+        _SIGNATURES + "test_an_expired_key_vouches_for_what_is_older_alone",
+    ),
+    Edit(
+        "provenance/npm_signatures.py",
+        'f"{label}:{integrity.sri}".encode()',
+        'f"{label}:{integrity}".encode()',
+        _SIGNATURES + "test_a_real_signature",
+    ),
+    Edit(
+        "provenance/origins.py",
+        "        return problem_with_signature(artifact, self.npm_keys)\n",
+        "        return None\n",
+        _ORIGINS + "test_what_a_lock_says_of_a_signature_is_checked_again_by_whoever_verifies",
+    ),
+    Edit(
+        "provenance/origins.py",
+        "        if said in self.refuse:\n",
+        "        if said in self.refuse and said is Authentication.TOFU:\n",
+        _ORIGINS + "test_every_value_can_be_refused",
+    ),
+    Edit(
+        "provenance/origins.py",
+        "return bool(self.refuse or self.require or self.refuse_signers)",
+        "return bool(self.refuse)",
+        _VERIFY + "test_each_wish_about_artifacts_is_needed",
+    ),
+    Edit(
+        "images/authenticity.py",
+        "    if said not in CAN_BE.get(artifact.kind, frozenset()):\n",
+        "    if artifact.kind not in CAN_BE:\n",
+        "tests/unit/images/test_authenticity.py::test_every_pair",
+    ),
+    Edit(
+        "builder/resolve/vouching.py",
+        "    if problem_with_signature(artifact, trust.keys) is not None:\n        return None\n",
+        "",
+        _VOUCHING + "test_what_the_lock_says_already_is_not_asked_again_unless_it_no_longer_holds",
+    ),
+    Edit(
+        "builder/resolve/vouching.py",
+        "require_old_enough(trust.gate, [(one.label, release.published) for one, release in releases])",
+        "require_old_enough(trust.gate, [])",
+        _VOUCHING + "test_what_is_too_young_is_refused",
+    ),
+    Edit(
+        "builder/resolve/release_age.py",
+        "        if moment > self.cutoff:\n",
+        "        if moment >= self.cutoff:\n",
+        _VOUCHING + "test_exactly_as_old_as_asked_is_old_enough",
+    ),
+    Edit(
+        "builder/resolve/release_age.py",
+        "        if not published:\n",
+        "        if published is None:\n",
+        _VOUCHING + "test_what_is_too_young_is_refused",
+    ),
+    Edit(
+        "builder/resolve/newest.py",
+        "        if gate is not None and stand.target:\n",
+        "        if gate is None and stand.target:\n",
+        _UPDATES + "test_a_version_that_is_too_young_is_skipped_for_the_newest_that_is_not",
+    ),
+    Edit(
+        "builder/script_check.py",
+        "        if facts.scripts != artifact.scripts:\n",
+        "        if len(facts.scripts) != len(artifact.scripts):\n",
+        _VOUCHING + "test_a_lock_that_would_run_something_else_than_its_package_says_builds_nothing",
+    ),
+    Edit(
+        "builder/pipeline.py",
+        "    require_own_scripts(lock, workshop.store)\n",
+        "",
+        _VOUCHING + "test_a_build_looks_at_signatures_and_scripts_first",
+    ),
+    Edit(
+        "builder/pipeline.py",
+        "    require_true_signatures(lock, workshop.settings, where=str(request.project.lock_path))\n",
+        "",
+        _VOUCHING + "test_a_build_looks_at_signatures_and_scripts_first",
+    ),
+    Edit(
+        "builder/settings.py",
+        "        if link := dangling_link(path):\n",
+        "        if link := None:\n",
+        _SETTINGS + "test_a_link_to_nothing_is_an_error_and_no_absent_file",
     ),
 )

@@ -6,12 +6,14 @@ import json
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from builder import pipeline
 from builder.locking import require_true_signatures
 from builder.resolve.lock_making import LockRequest, make_lock
 from builder.resolve.release_age import AgeGate, in_words, require_old_enough
@@ -338,3 +340,24 @@ def test_a_lock_that_would_run_something_else_than_its_package_says_builds_nothi
     # What does not run is shown, and held by the tarball's hash alone.
     protobuf = good.artifact("npm:protobufjs@7.6.6")
     assert (protobuf.scripts[0].command, protobuf.scripts_run) == ("node scripts/postinstall", False)
+
+
+def test_a_build_looks_at_signatures_and_scripts_first(
+    bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before an engine is asked for anything: here there is none."""
+    give(bench, PI)
+    good = lock(bench)
+    workshop: Any = SimpleNamespace(settings=Settings(), store=bench.store)
+    request: Any = SimpleNamespace(
+        now=lambda: NOW, project=SimpleNamespace(lock_path=tmp_path / "builder.lock")
+    )
+    nothing: Any = None
+    with pytest.raises(PinError, match="not pinned"):  # the program's own keys, and a registry of its own
+        pipeline._build_new(workshop, request, good, nothing, b"")
+    claude = good.artifact(f"npm:{CLAUDE}")
+    other = replace(claude, scripts=(replace(claude.scripts[0], command="true"),))
+    edited = replace(good, artifacts=tuple(other if one is claude else one for one in good.artifacts))
+    monkeypatch.setattr(pipeline, "fetch_missing", lambda *_: None)
+    with pytest.raises(PinError, match="not those in its tarball"):
+        pipeline._build_and_look(workshop, edited, nothing, lambda: NOW)

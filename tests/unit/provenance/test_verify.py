@@ -742,6 +742,35 @@ def test_trust_on_first_use_can_be_refused(proved: World) -> None:
     assert "7 of 7 artifacts refused" in report.check(CheckId.ARTIFACTS).message
 
 
+@pytest.mark.parametrize(
+    "more",
+    [
+        "refuse_tofu = true",
+        'refuse = ["tofu"]',
+        'require = { npm = ["npm-signature"] }',
+        f'refuse_signers = ["{"A" * 40}"]',
+    ],
+)
+def test_each_wish_about_artifacts_is_needed(proved: World, more: str) -> None:
+    """Whatever a policy asks of how artifacts were authenticated, a lock that is not here fails it."""
+    policy = proved.with_policy(more=more + "\n").policy
+    report = proved.verify()
+    request = VerifyRequest(
+        layout=proved.layout,
+        digest=proved.image.digest,
+        platform=AMD64,
+        policy=policy,
+        expectation=proved.expectation,
+        now=NOW,
+    )
+    checks = tuple(Check(one.id, Status.PASSED, "x") for one in report.checks)
+    assert all_hold(checks, request)
+    left_out = tuple(
+        replace(one, status=Status.NOT_PERFORMED) if one.id is CheckId.ARTIFACTS else one for one in checks
+    )
+    assert not all_hold(left_out, request)
+
+
 # --- what is needed
 
 
