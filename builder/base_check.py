@@ -12,6 +12,7 @@ from images.accounts import MAX_ACCOUNT_BYTES, Accounts
 from images.basefacts import (
     BUILD_PROGRAMS,
     INITS,
+    LOADERS,
     RUN_PROGRAMS,
     SHELLS,
     BaseFacts,
@@ -19,7 +20,7 @@ from images.basefacts import (
     check_base_settings,
 )
 from images.errors import UsageError, VerifyFailed
-from images.oci import OciImage
+from images.oci import OciImage, Platform
 from provenance.layout import open_layer
 
 # Where programs are looked for; an init may also lie where only other programs start it.
@@ -53,6 +54,7 @@ _KEPT: Final = {
     **dict.fromkeys(_OS_RELEASE, 1 << 16),
 }
 _WORD: Final = re.compile(r'(ID|VERSION_CODENAME)=(["\']?)([a-z0-9._-]{1,60})\2', re.ASCII)
+_FILES: Final = (tarfile.REGTYPE, tarfile.AREGTYPE, tarfile.LNKTYPE)
 _MAX_LINKS: Final = 40
 _MAX_ENTRIES: Final = 2_000_000
 
@@ -122,6 +124,8 @@ def read_base(base: OciImage) -> BaseFacts:
     ]
     if not tree.find_program("env", ("usr/bin",)):
         missing.append("/usr/bin/env")
+    if not _has_glibc(tree, base.platform):
+        missing.append(f"glibc's loader /{LOADERS.get(base.platform, 'of no known platform')}")
     init = next(filter(None, (tree.find_program(name, _INIT_DIRECTORIES) for name in INITS)), None)
     if init is None:
         missing.append(f"an init ({', '.join(INITS)})")
@@ -138,6 +142,17 @@ def read_base(base: OciImage) -> BaseFacts:
         shell=next(filter(None, shells)),
         settings=base.settings,
         debian=_debian(tree),
+    )
+
+
+def _has_glibc(tree: _Tree, platform: Platform) -> bool:
+    """A loader of musl under glibc's name does not load what is built for glibc."""
+    found = tree.resolve(LOADERS.get(platform, ""))
+    return (
+        found is not None
+        and found in tree.entries
+        and tree.entries[found][0] in _FILES
+        and "musl" not in found
     )
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Final
 
-from images.config import WATCH_UID, UserAccount
+from images.config import MAX_UID, TAKEN_NAMES, WATCH_UID, UserAccount
 from images.errors import UsageError
 
 WATCH_NAME: Final = "watch"
@@ -59,14 +60,29 @@ def _missing(found: tuple[_Account, ...], wanted: _Account, file: str) -> bool:
             if account == wanted:
                 return False
             raise UsageError(
-                f"the base's {file} gives {account.number} to {account.name!r}; "
-                f"the image needs {wanted.number} for {wanted.name!r}",
+                f"the base's {file} has {_described(account)}; the image needs {_described(wanted)}",
                 where="image.user" if wanted.name != WATCH_NAME else "image.base",
-                hint='choose another account in builder.toml: [image] user = { name = "…", uid = …, gid = … }'
+                hint=_way_on(account)
                 if wanted.name != WATCH_NAME
                 else "choose a base in which this id and name are free",
             )
     return True
+
+
+def _described(account: _Account) -> str:
+    if account.group < 0:
+        return f"{account.name!r} with {account.number}"
+    return f"{account.name!r} with {account.number}:{account.group} at {account.home}"
+
+
+def _way_on(account: _Account) -> str:
+    """What to write: the base's own account, where an agent can have it, else one that is free."""
+    usable = re.fullmatch(r"[a-z_][a-z0-9_-]{0,30}", account.name) and account.name not in TAKEN_NAMES
+    in_range = 1 <= account.number <= MAX_UID and 1 <= account.group <= MAX_UID
+    if usable and in_range and account.home == f"/home/{account.name}" and account.number != WATCH_UID:
+        own = f'{{ name = "{account.name}", uid = {account.number}, gid = {account.group} }}'
+        return f"to run agents as this account, write in builder.toml: [image] user = {own}"
+    return 'choose a free account in builder.toml: [image] user = { name = "…", uid = …, gid = … }'
 
 
 def _read(raw: bytes, file: str, fields: int) -> tuple[_Account, ...]:

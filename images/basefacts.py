@@ -8,7 +8,7 @@ from typing import Final
 
 from images.accounts import Accounts
 from images.errors import UsageError
-from images.oci import ImageSettings
+from images.oci import ImageSettings, Platform
 
 # What the image needs at run time, then what the build's own steps need.
 RUN_PROGRAMS: Final = ("sh", "timeout", "cat", "tar", "git")
@@ -28,6 +28,11 @@ BUILD_PROGRAMS: Final = (
 # Inits that take "--" and a command, in the order in which they are preferred.
 INITS: Final = ("catatonit", "tini", "tini-static", "dumb-init")
 SHELLS: Final = ("bash", "sh")
+# Node and the agents' own binaries are built for glibc: its loader, where the platform's ABI has it.
+LOADERS: Final = {
+    Platform("linux", "amd64"): "lib64/ld-linux-x86-64.so.2",
+    Platform("linux", "arm64"): "lib/ld-linux-aarch64.so.1",
+}
 
 # Settings of a base that the image may keep. Anything else could steer a CLI, or hold a credential.
 BASE_ENVIRONMENT: Final = frozenset({"PATH", "HOME", "LANG", "LC_ALL", "TZ"})

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 SCHEMA: Final = 1
 WATCH_UID: Final = 997  # neither root nor the agent: PID 1's own
+MAX_UID: Final = 60000  # fits into every nested id range of a rootless engine
+TAKEN_NAMES: Final = ("root", "watch", "nobody")  # inside every image
 
 
 class AgentName(StrEnum):

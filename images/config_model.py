@@ -30,6 +30,8 @@ from images.additions import (
     check_directory,
 )
 from images.config import (
+    MAX_UID,
+    TAKEN_NAMES,
     WATCH_UID,
     check_version,
     parse_base,
@@ -40,7 +42,6 @@ from images.config import (
 from images.pypi import check_pypi_name, check_pypi_version
 from images.toolchain import DEBIAN_NAME, MAX_DEBIAN
 
-MAX_UID: Final = 60000  # fits into every nested id range of a rootless engine
 NPM_NAME: Final = r"^(@[a-z0-9][a-z0-9._-]{0,100}/)?[a-z0-9][a-z0-9._-]{0,213}$"
 IMAGE_NAME: Final = r"^[a-z0-9]+([._-][a-z0-9]+)*(/[a-z0-9]+([._-][a-z0-9]+)*)*$"
 SUPPORTED_PLATFORMS: Final = ("linux/amd64", "linux/arm64")
@@ -87,7 +88,7 @@ class User(_Strict):
 
     @model_validator(mode="after")
     def _not_taken(self) -> User:
-        if self.name in ("root", "watch", "nobody"):
+        if self.name in TAKEN_NAMES:
             raise ValueError(f"the name {self.name} is taken inside every image; expected another")
         if WATCH_UID in (self.uid, self.gid):
             raise ValueError(f"{WATCH_UID} belongs to the watch process; expected another uid and gid")

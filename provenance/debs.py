@@ -150,7 +150,8 @@ def _fields(raw: bytes) -> dict[str, str]:
 def _members(part: BinaryIO, most: int) -> Iterator[tuple[tarfile.TarInfo, Callable[[], bytes]]]:
     """Members and how to take each one's content: the bytes of a control file, the hash of any other file."""
     whole = most == MAX_CONTROL
-    with tarfile.open(fileobj=_Bounded(part, most), mode="r|", errorlevel=2) as archive:
+    bounded = _Bounded(part, most)
+    with tarfile.open(fileobj=bounded, mode="r|", errorlevel=2) as archive:
         for member in archive:
 
             def content(member: tarfile.TarInfo = member) -> bytes:
@@ -166,6 +167,8 @@ def _members(part: BinaryIO, most: int) -> Iterator[tuple[tarfile.TarInfo, Calla
 
             yield member, content
             archive.members.clear()  # type: ignore[attr-defined]  # tarfile would keep every header in memory
+    while bounded.read(_CHUNK):  # to the end, where a compressed part is found to be whole
+        pass
 
 
 def _part(file: BinaryIO, wanted: str) -> BinaryIO:

@@ -32,6 +32,9 @@ def programs(without: tuple[str, ...] = ()) -> list[Member]:
         ("etc/passwd", PASSWD, 0o644),
         ("usr", None, 0o755),
         ("usr/bin", None, 0o755),
+        ("lib64", "usr/lib64", 0o777),
+        ("usr/lib64/ld-linux-x86-64.so.2", "../lib/x86_64-linux-gnu/ld-linux-x86-64.so.2", 0o777),
+        ("usr/lib/x86_64-linux-gnu/ld-linux-x86-64.so.2", b"\x7fELF", 0o755),
         *((f"usr/bin/{name}", b"\x7fELF", 0o755) for name in names),
     ]
 

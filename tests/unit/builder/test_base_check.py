@@ -29,6 +29,51 @@ def test_a_later_layer_decides(tmp_path: Path) -> None:
     assert facts.accounts.passwd == b"root:x:0:0::/:/bin/sh\n"
 
 
+LOADER = "usr/lib/x86_64-linux-gnu/ld-linux-x86-64.so.2"
+
+
+@pytest.mark.parametrize(
+    "above",
+    [
+        [("usr/lib/x86_64-linux-gnu/.wh.ld-linux-x86-64.so.2", b"", 0o644)],
+        [("lib64", None, 0o755)],
+        [(LOADER, None, 0o755)],
+        [("usr/lib/ld-musl-x86_64.so.1", b"x", 0o755), (LOADER, "/usr/lib/ld-musl-x86_64.so.1", 0o777)],
+    ],
+)
+def test_a_base_without_glibc_is_refused(tmp_path: Path, above: list[Member]) -> None:
+    with pytest.raises(
+        UsageError, match=r"the base lacks glibc's loader /lib64/ld-linux-x86-64\.so\.2$"
+    ) as caught:
+        read_base(make_base(tmp_path, programs(), above))
+    assert caught.value.code is ExitCode.USAGE
+
+
+DPKG: list[Member] = [
+    ("usr/bin/dpkg", b"x", 0o755),
+    ("var/lib/dpkg/status", b"Package: git\n", 0o644),
+    ("usr/lib/os-release", b'ID=debian\nVERSION_CODENAME="bookworm"\nPRETTY_NAME="x"\n', 0o644),
+    ("etc/os-release", "../usr/lib/os-release", 0o777),
+    ("var/cache/private", None, 0o700),
+]
+
+
+def test_the_facts_of_a_debian_base(tmp_path: Path) -> None:
+    found = read_base(make_base(tmp_path, programs(), DPKG)).debian
+    assert found is not None
+    assert (found.distribution, found.codename, found.status) == ("debian", "bookworm", b"Package: git\n")
+    assert found.aliases == {"bin": "usr/bin", "lib64": "usr/lib64"}
+    assert found.directories["var/cache/private"] == (0o700, 0, 0)
+    assert found.directories["usr/bin"] == (0o755, 0, 0)
+    assert "bin" not in found.directories
+
+
+@pytest.mark.parametrize("path", ["usr/bin/dpkg", "var/lib/dpkg/status"])
+def test_a_base_without_dpkg_has_no_such_facts(tmp_path: Path, path: str) -> None:
+    members = [member for member in DPKG if member[0] != path]
+    assert read_base(make_base(tmp_path, programs(), members)).debian is None
+
+
 @pytest.mark.parametrize("name", [name for name in PROGRAMS if name != "bash"])
 def test_each_missing_program_is_named(tmp_path: Path, name: str) -> None:
     with pytest.raises(UsageError, match=f"the base lacks .*{name}") as caught:

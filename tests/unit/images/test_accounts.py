@@ -52,6 +52,31 @@ def test_an_id_or_name_of_somebody_else_is_named(passwd: bytes, group: bytes, na
     assert caught.value.hint
 
 
+def test_what_to_write_for_an_account_of_the_base() -> None:
+    """A base whose uid 1000 is `node`: agents can be that account, with its own name and home."""
+    passwd, group = PASSWD + b"node:x:1000:1000::/home/node:/bin/sh\n", GROUP + b"node:x:1000:\n"
+    with pytest.raises(UsageError, match="'node' with 1000:1000 at /home/node") as refused:
+        with_accounts(Accounts(passwd, group), AGENT, "/bin/sh")
+    assert 'user = { name = "node", uid = 1000, gid = 1000 }' in refused.value.hint
+    found = with_accounts(Accounts(passwd, group), UserAccount("node", 1000, 1000), "/bin/sh")
+    assert found.passwd.count(b":1000:1000:") == 1
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"node:x:1000:1000::/srv/node:/bin/sh\n",  # its home is another: agents would have none
+        b"node:x:1000:0::/home/node:/bin/sh\n",
+        b"No de:x:1000:1000::/home/No de:/bin/sh\n",
+        b"nobody:x:1000:1000::/home/nobody:/bin/sh\n",
+    ],
+)
+def test_an_account_that_no_agent_can_be_is_not_suggested(line: bytes) -> None:
+    with pytest.raises(UsageError) as refused:
+        with_accounts(Accounts(b"root:x:0:0::/:/bin/sh\n" + line, GROUP), AGENT, "/bin/sh")
+    assert "choose a free account" in refused.value.hint
+
+
 @pytest.mark.parametrize(
     "line", [b"agent\n", b"x:x:-1:0:::\n", b"x:x:\xd9\xa1:0:::\n", b"x:x:99999999999:0:::\n"]
 )
