@@ -16,6 +16,7 @@ from builder.settings import SETTINGS_NAME
 from builder.workshop import Workshop, tool_digest
 from images.digests import Digest
 from images.errors import UsageError, VerifyFailed
+from images.key import content_key
 from images.lock import Lock
 from images.lockfile import MAX_LOCK_BYTES, parse_lock
 from images.oci import MEDIA_INDEX, MEDIA_MANIFEST, Descriptor, OciImage, parse_manifest
@@ -213,7 +214,7 @@ def _land(workshop: Workshop, checked: _Checked) -> Imported:
             named.add(found.digest)
             new_manifests += 1
     if manifest.image is not None:
-        _remember(workshop, manifest.image)
+        _remember(workshop, manifest.image, checked)
     return Imported(
         lock=manifest.lock,
         image=manifest.image,
@@ -226,14 +227,17 @@ def _land(workshop: Workshop, checked: _Checked) -> Imported:
     )
 
 
-def _remember(workshop: Workshop, digest: Digest) -> None:
-    """Let the image be found by its key. What was built here under the same key is not replaced by it."""
+def _remember(workshop: Workshop, digest: Digest, checked: _Checked) -> None:
+    """Let the image be found by the key of its lock. What was built here under that key is not replaced."""
     state = workshop.state
+    key = content_key(checked.lock, checked.archive.manifest.platform)
     image = open_image(state.layout, digest, rehash=Rehash.BYTES)
     with open_ledger(state.ledger) as ledger:
         for attached in read_referrers(state.layout, digest).bundles:
             entry = entry_of_bundle(attached.data, digest)
-            if entry is not None and ledger.find(entry.key, entry.platform) is None:
+            if entry is None or (entry.key, entry.lock) != (key, checked.archive.manifest.lock):
+                continue
+            if ledger.find(entry.key, entry.platform) is None:
                 ledger.record(entry, stamp_layers(image))
 
 

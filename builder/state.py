@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
 import re
@@ -292,7 +293,13 @@ def _take_turn(path: Path, on_wait: Callable[[], None]) -> int:
 def _use(path: Path, how: int, on_wait: Callable[[], None]) -> Iterator[None]:
     """The kernel's lock on one file that stays: shared by those who work, exclusive for who collects."""
     with state_errors(path):
-        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        try:
+            handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        except OSError as refused:
+            if refused.errno != errno.EROFS or how == fcntl.LOCK_EX:
+                raise
+            # Verified where nobody can write: nobody can collect there either.
+            handle = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         try:
             fcntl.flock(handle, how | fcntl.LOCK_NB)

@@ -36,6 +36,8 @@ _ADMISSION = "tests/unit/backend/test_admission.py::"
 _PLAN = "tests/unit/backend/test_plan.py::"
 _READBACK = "tests/unit/backend/test_readback.py::"
 _LAUNCH = "tests/unit/backend/test_launch.py::"
+_ARCHIVE = "tests/unit/builder/test_team_archive.py::"
+_GC = "tests/unit/builder/test_gc.py::"
 _RENDER = "tests/unit/images/test_render.py::"
 _BUILDKIT = "tests/unit/builder/test_buildkit.py::"
 _BASE = "tests/unit/builder/test_base_check.py::"
@@ -908,5 +910,75 @@ EDITS = (
         "        if link := dangling_link(path):\n",
         "        if link := None:\n",
         _SETTINGS + "test_a_link_to_nothing_is_an_error_and_no_absent_file",
+        "builder/archive_reading.py",
+        '            if found.hexdigest() != name.partition(":")[2]:\n',
+        "            if found.hexdigest() != found.hexdigest():\n",
+        _ARCHIVE + "test_one_bit_of_each_blob",
+    ),
+    Edit(
+        "builder/archive_reading.py",
+        "        if found != wanted:\n",
+        "        if len(found) != len(wanted):\n",
+        _ARCHIVE + "test_no_bit_of_it_is_free",
+    ),
+    Edit(
+        "builder/archive_format.py",
+        "    if found.raw() != raw:\n",
+        "    if not raw:\n",
+        _ARCHIVE + "test_the_form_is_the_programs_own",
+    ),
+    Edit(
+        "builder/importing.py",
+        "    if extra:\n",
+        "    if extra - extra:\n",
+        _ARCHIVE + "test_crafted",
+    ),
+    Edit(
+        "builder/importing.py",
+        "    if found != wanted:\n",
+        "    if found.keys() - wanted.keys():\n",
+        _ARCHIVE + "test_crafted",
+    ),
+    Edit(
+        "builder/importing.py",
+        "    image = open_image(archive.layout, one.digest, platform)\n",
+        "    image = open_image(archive.layout, one.digest, platform, rehash=Rehash.BYTES)\n",
+        _ARCHIVE + "test_an_image_whose_layers_are_not_its_diff_ids_is_refused",
+    ),
+    Edit(
+        "builder/importing.py",
+        "    if {one.data for one in attached.locks} != {raw_lock}:\n",
+        "    if len(attached.locks) > 1:\n",
+        _ARCHIVE + "test_evidence_of_another_image_or_another_lock_is_refused",
+    ),
+    Edit(
+        "builder/importing.py",
+        "            if entry is None or (entry.key, entry.lock) != (key, checked.archive.manifest.lock):\n",
+        "            if entry is None:\n",
+        _ARCHIVE + "test_an_image_is_entered_under_the_key_of_its_lock_alone",
+    ),
+    Edit(
+        "builder/collecting.py",
+        "    with state.collecting(lambda: say(",
+        "    with state.in_use(lambda: say(",
+        _GC + "test_it_waits_for_those_who_work_and_they_for_it",
+    ),
+    Edit(
+        "builder/holding.py",
+        "                if not launch.final:\n",
+        "                if launch.final:\n",
+        _GC + "test_a_launch_that_is_not_at_its_end_holds_its_image",
+    ),
+    Edit(
+        "builder/holding.py",
+        "            holdings.named |= one.mentioned\n",
+        "",
+        _GC + "test_a_projects_lock_holds_its_image_artifacts_base_and_tools",
+    ),
+    Edit(
+        "builder/holding.py",
+        '            if broken.reason != "not-found":\n',
+        "            if not broken.reason:\n",
+        _GC + "test_nothing_is_removed_on_a_guess",
     ),
 )

@@ -25,6 +25,7 @@ from builder.exporting import export
 from builder.holding import Wish
 from builder.importing import import_archive
 from builder.references import refer_to_added, refer_to_project
+from builder.state import State
 from images.digests import Digest, Integrity
 from images.errors import ExitCode, StateError
 from images.lockfile import lock_bytes
@@ -48,7 +49,6 @@ from tests.fakes.states import (
 )
 
 ROOT = Path(__file__).resolve().parents[3]
-RESULT = json.loads((ROOT / "docs/reference/schemas/gc-result.schema.json").read_text())
 LATER = datetime.now(UTC) + timedelta(days=1)
 
 
@@ -254,6 +254,29 @@ def test_what_was_imported_stays_until_it_is_old(team: Team, tmp_path: Path) -> 
     assert files_of(mate.state).keys() == {"layout/index.json", "layout/oci-layout"}
 
 
+def test_ended_in_the_middle_the_next_one_finishes(team: Team, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Killed(BaseException):
+        pass
+
+    def die(_state: State, *, remove: bool = True) -> tuple[Path, ...]:
+        if remove:  # after the names, before the files
+            raise Killed
+        return ()
+
+    loose = another_image(team, "loose")
+    put(team, b"nobody's")
+    with monkeypatch.context() as patched:
+        patched.setattr(State, "sweep_staging", die)
+        with pytest.raises(Killed):
+            gc(team)
+    assert loose.digest not in images(team)  # no name leads to half of something
+    done = gc(team)
+    assert loose.digest in names(done, Thing.BLOB)
+    assert names(done, Thing.ARTIFACT)
+    assert gc(team).removals == ()
+    assert open_image(team.state.layout, team.image.digest)
+
+
 def test_what_others_put_into_the_layout_is_not_judged(team: Team) -> None:
     config = write_blob(team.state.layout, b"{}", MEDIA_EMPTY)
     body = write_blob(team.state.layout, b"a bill of materials", "text/plain")
@@ -451,7 +474,8 @@ def test_the_command(team: Team, capsys: pytest.CaptureFixture[str], monkeypatch
     code, out, err = type_gc(team, capsys, "--grace", "0", "--json")
     assert code == 0
     document = json.loads(out)
-    jsonschema.validate(document, RESULT)
+    schema = ROOT / "docs/reference/schemas/gc-result.schema.json"
+    jsonschema.validate(document, json.loads(schema.read_text()))
     assert document["gc"]["freed"] >= len(b"nobody's")
     assert "removed artifact sha256:" in err
     assert "no lock in use names it" in err

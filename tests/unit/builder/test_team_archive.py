@@ -32,13 +32,13 @@ from builder.importing import import_archive
 from builder.settings import GivenImage, Settings
 from builder.workshop import Workshop
 from images.digests import Digest, Integrity
-from images.errors import BuilderError, ExitCode, StateError, UsageError, VerifyFailed
+from images.errors import BuilderError, ExitCode, PinError, StateError, UsageError, VerifyFailed
 from images.lock import ArtifactKind
 from images.oci import MEDIA_INDEX, MEDIA_MANIFEST
 from provenance.layout import list_images, open_image, read_blob
 from provenance.layout_writing import add_manifest
 from provenance.ledger import open_ledger
-from provenance.referrers import add_lock, read_referrers
+from provenance.referrers import add_lock, add_referrer, read_referrers
 from provenance.verify import VerifyRequest, verify
 from tests.fakes.layouts import flip, make_image
 from tests.fakes.proved import NOW
@@ -282,6 +282,17 @@ def test_no_bit_of_it_is_free(archive: Path, tmp_path: Path, at: float, bit: int
     assert untouched(mate)
 
 
+def test_one_bit_of_each_blob(handed: Handed, tmp_path: Path, mate: Workshop) -> None:
+    for digest, size in handed.manifest.blobs:
+        data = handed.path.read_bytes()
+        at = data.index(header(blob_name(digest), size)) + BLOCK + size - 1
+        (tmp_path / "bad.tar").write_bytes(data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :])
+        with pytest.raises(PinError, match="does not hash to") as refused:
+            import_archive(mate, tmp_path / "bad.tar")
+        assert refused.value.reason == "integrity"
+    assert untouched(mate)
+
+
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=30)
 @given(at=st.floats(0, 1, exclude_max=True))
 def test_cut_short_anywhere(archive: Path, tmp_path: Path, at: float) -> None:
@@ -458,6 +469,21 @@ def test_ended_while_it_lands_names_nothing_and_the_next_one_finishes(
     assert done.changed
     assert done.new_artifacts == 0
     assert open_image(mate.state.layout, handed.team.image.digest)
+
+
+def test_an_image_is_entered_under_the_key_of_its_lock_alone(tmp_path: Path, mate: Workshop) -> None:
+    """Provenance can claim any key: nobody's next build is to be led to it."""
+    team = make_team(tmp_path, proved=False)
+    team.image = another_image(team, "claims")
+    other = replace(team.lock, user=replace(team.lock.user, uid=4000, gid=4000))
+    world = team.world
+    add_lock(team.image, team.raw_lock)
+    for bundle in replace(world, lock=other).bundles().values():
+        add_referrer(team.image, bundle)
+    export(team.workshop, tmp_path / "a.tar", lock_path=None, image=team.image.digest)
+    import_archive(mate, tmp_path / "a.tar")
+    with open_ledger(mate.state.ledger) as ledger:
+        assert ledger.entries() == ()
 
 
 def test_what_was_built_here_keeps_its_place_in_the_ledger(handed: Handed, tmp_path: Path) -> None:
