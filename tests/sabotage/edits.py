@@ -910,6 +910,8 @@ EDITS = (
         "        if link := dangling_link(path):\n",
         "        if link := None:\n",
         _SETTINGS + "test_a_link_to_nothing_is_an_error_and_no_absent_file",
+    ),
+    Edit(
         "builder/archive_reading.py",
         '            if found.hexdigest() != name.partition(":")[2]:\n',
         "            if found.hexdigest() != found.hexdigest():\n",
