@@ -553,8 +553,14 @@ EDITS = (
     ),
     Edit(
         "Containerfile.in",
-        "--check --strict --quiet",
-        "--check --quiet --ignore-missing",
+        '"${algorithm}sum" --check --strict --quiet',
+        '"${algorithm}sum" --check --quiet --ignore-missing',
+        _RENDER + "test_golden",
+    ),
+    Edit(
+        "Containerfile.in",
+        "\nsha256sum --check --strict --quiet",
+        "\nsha256sum --check --quiet --ignore-missing",
         _RENDER + "test_golden",
     ),
     Edit(
