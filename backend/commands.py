@@ -87,7 +87,7 @@ class Outcome:
         return self.ending is Ending.EXITED and self.exit_code == 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Hooks:
     """What the caller sees and says while a child runs."""
 
@@ -124,3 +124,42 @@ class Sink:
     @property
     def truncated(self) -> bool:
         return self._output is None and self.total > len(self._kept)
+
+
+class Failure:
+    """Takes an exception out of the supervising thread into the one that asks."""
+
+    def __init__(self) -> None:
+        self._raised: BaseException | None = None
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, _kind: object, raised: BaseException | None, _trace: object) -> bool:
+        self._raised = raised
+        return True
+
+    def pass_on(self) -> None:
+        raised, self._raised = self._raised, None
+        if raised is not None:
+            raise raised
+
+
+def exit_handle(pid: int) -> int | None:
+    """A descriptor that turns readable when the child ends; None where there is none (a tick notices)."""
+    if not hasattr(os, "pidfd_open"):
+        return None
+    try:
+        return os.pidfd_open(pid)
+    except OSError:
+        return None
+
+
+def not_started(command: Command, refused: OSError | ValueError) -> Outcome:
+    """Names the executable or directory only: the other arguments are nobody's business in a log."""
+    if isinstance(refused, ValueError):
+        return Outcome(ending=Ending.NOT_STARTED, exit_code=None, detail="an argument holds a zero byte")
+    missing = isinstance(refused, FileNotFoundError | NotADirectoryError)
+    what = str(refused.filename or (command.argv[0] if command.argv else "nothing"))
+    ending = Ending.NOT_FOUND if missing else Ending.NOT_STARTED
+    return Outcome(ending=ending, exit_code=None, detail=f"{what}: {refused.strerror}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import selectors
 import signal
@@ -10,11 +11,22 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, Self
 
-from backend.commands import ChildLimits, Command, Ending, Hooks, OnChunk, Outcome, Sink
+from backend.commands import (
+    ChildLimits,
+    Command,
+    Ending,
+    Failure,
+    Hooks,
+    OnChunk,
+    Outcome,
+    Sink,
+    exit_handle,
+    not_started,
+)
 
 __all__ = ["Child", "ChildLimits", "Command", "Ending", "Outcome", "run", "spawn"]
 
@@ -41,8 +53,8 @@ def run(
         started = _start(command, opened, hold_stdin=False)
         if isinstance(started, Outcome):
             return started
-        hooks = Hooks(on_stdout=on_stdout, on_stderr=on_stderr, cancelled=cancelled)
-        return _Supervision(command, started, opened, hooks).to_the_end()
+        supervision = _supervised(command, started, opened, Hooks(on_stdout, on_stderr, cancelled))
+        return supervision if isinstance(supervision, Outcome) else supervision.to_the_end()
 
 
 def spawn(command: Command, *, on_stdout: OnChunk | None = None, on_stderr: OnChunk | None = None) -> Child:
@@ -61,7 +73,7 @@ class Child:
         if command.stdin is not None:
             raise ValueError("a spawned child's standard input is our pipe")
         self._stop = threading.Event()
-        self._failure = _Failure()
+        self._failure = Failure()
         self._outcome: Outcome | None = None
         self._stdin = -1
         self.pid: int | None = None
@@ -74,15 +86,20 @@ class Child:
             return
         self.pid = started.process.pid
         self._stdin = started.held_stdin
-        hooks = Hooks(on_stdout=on_stdout, on_stderr=on_stderr, cancelled=self._stop.is_set)
-        supervision = _Supervision(command, started, opened, hooks)
+        supervision = _supervised(command, started, opened, Hooks(on_stdout, on_stderr, self._stop.is_set))
         # A daemon, so that a dying interpreter is not kept alive by the very child that watches it.
         self._thread = threading.Thread(target=self._supervise, args=(supervision, opened), daemon=True)
-        self._thread.start()
+        try:
+            self._thread.start()
+        except RuntimeError:
+            self._thread = None
+            self._outcome = _abandoned(command, started, OSError(errno.EAGAIN, "no thread can be started"))
+            opened.close()
+            self.close_stdin()
 
-    def _supervise(self, supervision: _Supervision, opened: contextlib.ExitStack) -> None:
+    def _supervise(self, supervision: _Supervision | Outcome, opened: contextlib.ExitStack) -> None:
         with self._failure, opened:
-            self._outcome = supervision.to_the_end()
+            self._outcome = supervision if isinstance(supervision, Outcome) else supervision.to_the_end()
 
     def __enter__(self) -> Self:
         return self
@@ -123,25 +140,6 @@ class Child:
         return self._outcome
 
 
-class _Failure:
-    """Takes an exception out of the supervising thread into the one that asks."""
-
-    def __init__(self) -> None:
-        self._raised: BaseException | None = None
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, _kind: object, raised: BaseException | None, _trace: object) -> bool:
-        self._raised = raised
-        return True
-
-    def pass_on(self) -> None:
-        raised, self._raised = self._raised, None
-        if raised is not None:
-            raise raised
-
-
 @dataclass(frozen=True, slots=True)
 class _Started:
     process: subprocess.Popen[bytes]
@@ -175,12 +173,36 @@ def _start(command: Command, opened: contextlib.ExitStack, *, hold_stdin: bool) 
             pass_fds=command.pass_fds,
         )
     except (OSError, ValueError) as refused:
-        return _not_started(command, refused)
-    held = -1
+        return not_started(command, refused)
+    started = _Started(process, feed, output, -1)
     if hold_stdin and process.stdin is not None:
-        held = os.dup(process.stdin.fileno())
+        try:
+            started = replace(started, held_stdin=os.dup(process.stdin.fileno()))
+        except OSError as refused:
+            return _abandoned(command, started, refused)
         process.stdin.close()
-    return _Started(process, feed, output, held)
+    return started
+
+
+def _supervised(
+    command: Command, started: _Started, opened: contextlib.ExitStack, hooks: Hooks
+) -> _Supervision | Outcome:
+    try:
+        return _Supervision(command, started, opened, hooks)
+    except OSError as refused:
+        return _abandoned(command, started, refused)
+
+
+def _abandoned(command: Command, started: _Started, refused: OSError) -> Outcome:
+    """It runs, and there is no descriptor or thread left to watch it with: it is ended, and never ran."""
+    process = started.process
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
+    for pipe in (process.stdin, process.stdout, process.stderr):
+        if pipe is not None:
+            pipe.close()
+    process.wait()
+    return not_started(command, refused)
 
 
 def _input(
@@ -193,22 +215,12 @@ def _input(
         try:
             return opened.enter_context(source.open("rb")).fileno(), None
         except OSError as refused:
-            return _not_started(command, refused), None
+            return not_started(command, refused), None
     if isinstance(source, int):
         return source, None
     if source is None:
         return subprocess.DEVNULL, None
     return subprocess.PIPE, iter((source,)) if isinstance(source, bytes) else source
-
-
-def _not_started(command: Command, refused: OSError | ValueError) -> Outcome:
-    """Names the executable or directory only: the other arguments are nobody's business in a log."""
-    if isinstance(refused, ValueError):
-        return Outcome(ending=Ending.NOT_STARTED, exit_code=None, detail="an argument holds a zero byte")
-    missing = isinstance(refused, FileNotFoundError | NotADirectoryError)
-    what = str(refused.filename or (command.argv[0] if command.argv else "nothing"))
-    ending = Ending.NOT_FOUND if missing else Ending.NOT_STARTED
-    return Outcome(ending=ending, exit_code=None, detail=f"{what}: {refused.strerror}")
 
 
 class _Supervision:
@@ -244,7 +256,7 @@ class _Supervision:
         if self._process.stdin is not None and self._feed is not None:
             os.set_blocking(self._process.stdin.fileno(), False)
             self._selector.register(self._process.stdin, selectors.EVENT_WRITE)
-        self._exit_handle = _exit_handle(self._process.pid)
+        self._exit_handle = exit_handle(self._process.pid)
         if self._exit_handle is not None:
             opened.callback(os.close, self._exit_handle)
             self._selector.register(self._exit_handle, selectors.EVENT_READ)
@@ -385,13 +397,3 @@ class _Supervision:
                 self._process.wait(_UNKILLABLE)
             except subprocess.TimeoutExpired:
                 self._detail = f"process {self._process.pid} does not end even after KILL"
-
-
-def _exit_handle(pid: int) -> int | None:
-    """A descriptor that turns readable when the child ends; None where there is none (a tick notices)."""
-    if not hasattr(os, "pidfd_open"):
-        return None
-    try:
-        return os.pidfd_open(pid)
-    except OSError:
-        return None

@@ -412,3 +412,178 @@ def test_the_limits_do_not_hide_that_a_program_is_missing() -> None:
     outcome = limited("/no/such/program")
     assert (outcome.ending, outcome.exit_code) == (Ending.NOT_FOUND, None)
     assert outcome.detail == "/no/such/program: no such program"
+
+
+@pytest.mark.parametrize("number", [signal.SIGSEGV, signal.SIGABRT, signal.SIGPIPE, signal.SIGTERM])
+def test_every_end_by_signal_is_told(number: signal.Signals) -> None:
+    outcome = run(command(*python(f"import os, resource, signal\n{NO_CORE}\nos.kill(os.getpid(), {number})")))
+    assert (outcome.ending, outcome.exit_code) == (Ending.EXITED, -number)
+
+
+NO_CORE = "resource.setrlimit(resource.RLIMIT_CORE, (0, 0)); signal.signal(signal.SIGPIPE, signal.SIG_DFL)"
+
+
+def test_all_byte_values_but_zero_pass_in_an_argument() -> None:
+    everything = bytes(range(1, 256)) * 10
+    assert run(command("printf", "%s", os.fsdecode(everything))).stdout == everything
+
+
+def test_the_cap_hides_no_byte_from_the_live_callback(tmp_path: Path) -> None:
+    source = tmp_path / "bytes"
+    source.write_bytes(bytes(range(256)) * 2000)
+    for capture in (0, 1, 1000):
+        seen = bytearray()
+        outcome = run(command("cat", str(source), capture=capture), on_stdout=seen.extend)
+        assert bytes(seen) == source.read_bytes()
+        assert outcome.stdout == source.read_bytes()[:capture]
+        assert outcome.stdout_truncated
+
+
+def test_a_child_that_stops_itself_is_still_killed() -> None:
+    outcome = run(command("sh", "-c", "kill -STOP $$; echo never", deadline=0.4, grace=0.2))
+    assert (outcome.ending, outcome.exit_code, outcome.stdout) == (Ending.TIMED_OUT, -9, b"")
+
+
+@pytest.mark.parametrize("ending", [Ending.TIMED_OUT, Ending.CANCELLED])
+def test_a_flood_delays_no_end(ending: Ending) -> None:
+    started = time.monotonic()
+    deadline, cancel_at = (0.5, 60.0) if ending is Ending.TIMED_OUT else (60.0, started + 0.5)
+    outcome = run(
+        command("cat", "/dev/zero", deadline=deadline, capture=10),
+        cancelled=lambda: time.monotonic() > cancel_at if ending is Ending.CANCELLED else False,
+    )
+    assert outcome.ending is ending
+    assert time.monotonic() - started < 5
+
+
+@pytest.mark.parametrize("ending", [Ending.TIMED_OUT, Ending.CANCELLED])
+def test_an_end_while_the_child_reads_none_of_its_input(ending: Ending) -> None:
+    pulled = 0
+
+    def endless() -> Iterator[bytes]:
+        nonlocal pulled
+        while True:
+            pulled += 1
+            yield b"x" * 65536
+
+    until = time.monotonic() + 0.4
+    outcome = run(
+        command("sh", "-c", "trap '' TERM; sleep 60", stdin=endless(), deadline=0.4, grace=0.2)
+        if ending is Ending.TIMED_OUT
+        else command("sleep", "60", stdin=endless()),
+        cancelled=lambda: ending is Ending.CANCELLED and time.monotonic() > until,
+    )
+    assert outcome.ending is ending
+    assert pulled < 100, "the input is pulled as the child reads, and not ahead"
+
+
+def test_a_flood_from_outside_the_group_does_not_hold_us() -> None:
+    """Its leader has gone; what left the session goes on writing for ever, until nobody reads."""
+    started = time.monotonic()
+    outcome = run(command("sh", "-c", "setsid sh -c 'echo $$; exec cat /dev/zero' & sleep 0.2", capture=64))
+    assert outcome.ok
+    assert time.monotonic() - started < 5
+    assert gone_within(int(outcome.stdout.split(b"\n")[0]), 2)
+
+
+def test_children_of_children_in_the_group_that_multiply_on_term_are_ended(tmp_path: Path) -> None:
+    pids = tmp_path / "pids"
+    source = f"trap 'sleep 60 & echo $! >>{pids}; sleep 60 & echo $! >>{pids}' TERM; echo $$ >>{pids}\n"
+    outcome = run(command("sh", "-c", source + "while :; do sleep 0.05; done", deadline=0.4, grace=0.3))
+    assert outcome.ending is Ending.TIMED_OUT
+    found = [int(line) for line in pids.read_text().split()]
+    assert len(found) == 3
+    assert all(gone_within(pid, 1) for pid in found)
+
+
+def test_a_working_directory_that_vanishes_under_the_child_or_under_us(tmp_path: Path) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    assert run(command("sh", "-c", f"rmdir {gone} && echo on", working_dir=gone)).stdout == b"on\n"
+    ours = (
+        f"import os, sys\nsys.path.insert(0, {str(ROOT)!r})\nfrom backend.runner import Command, run\n"
+        f"os.mkdir({str(gone)!r}); os.chdir({str(gone)!r}); os.rmdir({str(gone)!r})\n"
+        "done = run(Command(argv=('echo', 'on'), environment={'PATH': os.defpath}, deadline=10))\n"
+        "sys.exit(0 if done.stdout == b'on\\n' else 1)"
+    )
+    assert run(command(sys.executable, "-c", ours)).exit_code == 0
+
+
+ROOT = Path(__file__).resolve().parents[3]
+MEASURED = """
+import os, resource, sys
+sys.path.insert(0, {root!r})
+from backend.runner import Command, run
+flood = "head -c 50000000 /dev/zero; head -c 50000000 /dev/zero >&2"
+command = Command(argv=("sh", "-c", flood), environment={{"PATH": os.defpath}}, deadline=60, capture=1 << 20)
+run(Command(argv=("sh", "-c", "echo 1"), environment={{"PATH": os.defpath}}, deadline=60))
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+seen = [0, 0]
+def out(chunk): seen[0] += len(chunk)
+def err(chunk): seen[1] += len(chunk)
+done = run(command, on_stdout=out, on_stderr=err)
+assert done.ok and seen == [50_000_000, 50_000_000], (done, seen)
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+"""
+
+
+def test_a_hundred_megabytes_cost_no_memory() -> None:
+    """Measured from outside, in a process of its own: two captures of 1 MiB and a chunk of each pipe."""
+    done = run(command(sys.executable, "-c", MEASURED.format(root=str(ROOT))))
+    assert done.ok, done.stderr
+    assert int(done.stdout) < 8 * 1024  # kB
+
+
+STARVED = """
+import errno, os, resource, selectors, sys, threading
+sys.path.insert(0, {root!r})
+from backend.runner import Command, Ending, run, spawn
+def children():
+    found = 0
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            try:
+                found += open(f"/proc/{{name}}/stat").read().rpartition(")")[2].split()[1] == str(os.getpid())
+            except OSError:
+                pass
+    return found
+command = Command(argv=("sleep", "30"), environment={{"PATH": os.defpath}}, deadline=0.1, grace=0.1)
+run(command)
+endings = []
+open_now = len(os.listdir("/proc/self/fd"))
+for free in range(16):
+    resource.setrlimit(resource.RLIMIT_NOFILE, (open_now + free, 4096))
+    endings.append(run(command).ending)
+    with spawn(command) as child:
+        child.wait(0.5)
+    endings.append(child.end().ending)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (1024, 4096))
+    assert children() == 0, free
+    assert len(os.listdir("/proc/self/fd")) == open_now, free
+def check(ending):
+    assert ending is Ending.NOT_STARTED
+    assert children() == 0
+    assert len(os.listdir("/proc/self/fd")) == open_now
+def refuse(*_):
+    raise OSError(errno.EMFILE, "no descriptor")
+def no_thread(self):
+    raise RuntimeError("can't start new thread")
+for module, name in ((selectors, "DefaultSelector"), (os, "set_blocking")):  # others took the last
+    kept = getattr(module, name)
+    setattr(module, name, refuse)
+    check(run(command).ending)
+    check(spawn(command).end().ending)
+    setattr(module, name, kept)
+kept, os.dup = os.dup, refuse
+check(spawn(command).end().ending)
+os.dup = kept
+threading.Thread.start = no_thread
+check(spawn(command).end().ending)
+assert set(endings) == {{Ending.NOT_STARTED, Ending.TIMED_OUT}}, endings
+"""
+
+
+def test_without_descriptors_or_threads_a_child_is_not_started_and_none_is_left() -> None:
+    """However far the start came before the kernel refused."""
+    done = run(command(sys.executable, "-c", STARVED.format(root=str(ROOT)), deadline=60))
+    assert done.ok, done.stderr.decode()
