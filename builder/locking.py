@@ -135,6 +135,12 @@ def fetch_missing(workshop: Workshop, lock: Lock) -> None:
 
     No registry has a Skill: ``builder lock`` copied it from beside builder.toml, and copies it again.
     """
+    for archive in lock.archives:
+        artifact = lock.artifact(archive.artifact)
+        if not workshop.store.intact(artifact.integrity):
+            from builder.resolve.archive import missing_archive  # noqa: PLC0415  (only where one is missing)
+
+            raise missing_archive(archive.place, artifact.integrity)
     for skill in lock.skills:
         artifact = lock.artifact(skill.artifact)
         if not workshop.store.intact(artifact.integrity):

@@ -11,11 +11,14 @@ from pathlib import Path
 from typing import Final
 
 from builder.config_edit import set_pins
-from builder.locking import Project, resolve_lock
+from builder.locking import Project, read_lock_file, resolve_lock
 from builder.providing import open_resolver, reference
 from builder.references import refer_to_project
 from builder.registry_trust import age_gate
 from builder.resolve.newest import BASE, MCP, NODE, PinStanding, Standing, newest_versions
+from builder.resolve.pypi_making import TOOL
+from builder.resolve.pypi_newest import newest_of_pypi, pypi_pins
+from builder.resolve.python import Python
 from builder.resolve.tags import Tagged, look_up
 from builder.roles import Role
 from builder.workshop import Workshop
@@ -24,6 +27,8 @@ from images.digests import Digest
 from images.errors import PinError, StateError, UsageError, VerifyFailed
 from images.lock import Lock
 from images.lockfile import lock_bytes
+from images.oci import Platform
+from images.pypi import check_pypi_version
 from provenance.layout import Rehash, open_image
 from provenance.writing import temporary_file
 
@@ -68,7 +73,7 @@ def parse_moves(words: Sequence[str], config: ImageConfig) -> tuple[Move, ...]:
                 hint="builder outdated",
             )
         if equals:
-            _check_target(name, target)
+            _check_target(name, target, pypi=name in pypi_pins(config))
         moves[name] = Move(name, target)
     return tuple(moves.values())
 
@@ -76,13 +81,20 @@ def parse_moves(words: Sequence[str], config: ImageConfig) -> tuple[Move, ...]:
 def pin_names(config: ImageConfig) -> tuple[str, ...]:
     """The pins of a configuration, as ``lock --upgrade`` takes them."""
     agents, servers = (str(agent.name) for agent in config.agents), (f"{MCP}{one.name}" for one in config.mcp)
-    return (*agents, *servers, NODE, BASE)
+    tools = (f"{TOOL}{one.name}" for one in config.tools)
+    return (*agents, *servers, *tools, NODE, BASE)
 
 
 def standings(
-    workshop: Workshop, config: ImageConfig, names: frozenset[str] | None = None
+    workshop: Workshop,
+    config: ImageConfig,
+    names: frozenset[str] | None = None,
+    lock_path: Path | None = None,
 ) -> tuple[PinStanding, ...]:
-    """How the pins stand to what the registry has now, the base to what this state has. One container run."""
+    """How the pins stand to what the registries have now, the base to what this state has.
+
+    ``lock_path``: of the lock that says which Python the image has.
+    """
     wanted = names if names is not None else frozenset(pin_names(config))
     found: tuple[PinStanding, ...] = ()
     if wanted - {BASE}:
@@ -91,7 +103,22 @@ def standings(
             open_resolver(workshop, step) as resolver,
         ):
             found = newest_versions(config, resolver, wanted, age_gate(workshop))
+            if wanted & set(pypi_pins(config)):
+                found += newest_of_pypi(config, _pythons(lock_path), resolver, wanted, age_gate(workshop))
     return (*found, ask_base(workshop, config)) if BASE in wanted else found
+
+
+def _pythons(lock_path: Path | None) -> dict[Platform, Python]:
+    """The image's Python on each platform, as the lock has it; a stale lock will do."""
+    if lock_path is None or not lock_path.exists():
+        return {}
+    try:
+        lock, _ = read_lock_file(lock_path)
+    except UsageError:
+        return {}
+    return {
+        tree.platform: Python(tree.python, tree.glibc) for one in lock.pypi_installed for tree in one.trees
+    }
 
 
 def ask_base(workshop: Workshop, config: ImageConfig) -> PinStanding:
@@ -160,7 +187,7 @@ def upgrade_here(workshop: Workshop, project: Project, moves: tuple[Move, ...]) 
         done = upgrade(
             project,
             moves,
-            ask=lambda config, names: standings(workshop, config, names),
+            ask=lambda config, names: standings(workshop, config, names, project.lock_path),
             make_lock=lambda wanted, renew: resolve_lock(workshop, wanted, renew=renew),
         )
         refer_to_project(workshop.state, project.lock_path, lock_bytes(done.lock))
@@ -226,12 +253,12 @@ def replace_together(files: Sequence[tuple[Path, bytes]]) -> None:
             ) from None
 
 
-def _check_target(name: str, target: str) -> None:
+def _check_target(name: str, target: str, *, pypi: bool) -> None:
     try:
         if name == BASE:
             Digest(target)
         else:
-            check_version(target)
+            (check_pypi_version if pypi else check_version)(target)
     except (ValueError, UsageError) as wrong:
         what = wrong.what if isinstance(wrong, UsageError) else str(wrong)
         example = "base=sha256:…" if name == BASE else f"{name}=1.2.3"
@@ -242,6 +269,7 @@ def _explicit(config: ImageConfig, moves: tuple[Move, ...]) -> Iterable[PinStand
     """Moves whose target the operator gave: also back, if he says so."""
     now = {str(agent.name): (f"agents.{agent.name}", agent.version) for agent in config.agents}
     now |= {f"{MCP}{one.name}": (f"{MCP}{one.name}.version", one.version) for one in config.mcp}
+    now |= pypi_pins(config)
     now |= {NODE: ("node.version", config.node.version)}
     now |= {BASE: ("image.base", str(config.base.digest or config.base))}
     for move in moves:

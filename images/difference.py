@@ -8,6 +8,7 @@ from enum import StrEnum
 
 from images.digests import Digest, canonical_json
 from images.lock import Artifact, ArtifactKind, Lock, SkillFile
+from images.lock_additions import PypiServerLock
 from images.oci import Descriptor, OciImage
 
 
@@ -47,11 +48,11 @@ class PackageChange:
     @property
     def other_bytes(self) -> tuple[str, ...]:
         """Versions that are on both sides with other bytes: published twice, or one registry lies."""
-        old = {artifact.version: artifact.integrity for artifact in self.before}
+        old = {_edition(artifact): artifact.integrity for artifact in self.before}
         return tuple(
-            artifact.version
+            _edition(artifact)
             for artifact in self.after
-            if artifact.version in old and old[artifact.version] != artifact.integrity
+            if _edition(artifact) in old and old[_edition(artifact)] != artifact.integrity
         )
 
 
@@ -154,10 +155,20 @@ def _fields(lock: Lock) -> dict[str, str]:
         "recipe.epoch": str(recipe.epoch),
         "recipe.compression": f"{recipe.compression} {recipe.level}",
     }
-    for server in lock.mcp:
-        found[server.place] = f"{server.package}@{server.version}"
+    for server in lock.servers:
+        index = "pypi:" if isinstance(server, PypiServerLock) else ""
+        found[server.place] = f"{index}{server.package}@{server.version}"
         found[f"{server.place}.args"] = _listed(server.args)
         found[f"{server.place}.env"] = _listed(server.env)
+    for tool in lock.pypi_tools:
+        found[tool.place] = tool.version
+    for one in lock.pypi_installed:
+        for tree in one.trees:
+            found[f"python on {tree.platform}"] = f"{tree.python}, glibc {tree.glibc}"
+    for archive in lock.archives:
+        artifact = lock.artifact(archive.artifact)
+        found[archive.place] = str(artifact.integrity)
+        found[f"{archive.place}.bins"] = _listed(f"{name} = {file}" for name, file in artifact.bins)
     for skill in lock.skills:
         found[skill.place] = str(lock.artifact(skill.artifact).integrity)
         found |= {f"{skill.place}/{file.path}": _described(file) for file in skill.files}
@@ -172,13 +183,16 @@ def _described(file: SkillFile) -> str:
 
 def _places(lock: Lock) -> dict[str, str]:
     """Where the artifacts lie in each tree, as one digest for each."""
-    return {
-        f"{one.place}, places on {tree.platform}": Digest.of(
-            canonical_json([[entry.path, entry.artifact] for entry in tree.entries])
-        )
-        for one in lock.installed
-        for tree in one.trees
-    }
+    found: dict[str, str] = {}
+    for one in lock.installed:
+        for tree in one.trees:
+            places = canonical_json([[entry.path, entry.artifact] for entry in tree.entries])
+            found[f"{one.place}, places on {tree.platform}"] = Digest.of(places)
+    for python in lock.pypi_installed:
+        for wheels in python.trees:
+            listed = canonical_json(list(wheels.wheels))
+            found[f"{python.place}, wheels on {wheels.platform}"] = Digest.of(listed)
+    return found
 
 
 def _packages(before: Lock, after: Lock) -> Iterable[PackageChange]:
@@ -195,10 +209,15 @@ def _packages(before: Lock, after: Lock) -> Iterable[PackageChange]:
 def _by_name(lock: Lock) -> dict[tuple[ArtifactKind, str], dict[str, Artifact]]:
     found: dict[tuple[ArtifactKind, str], dict[str, Artifact]] = {}
     for artifact in lock.artifacts:
-        if artifact.kind is ArtifactKind.SKILL:
-            continue  # has no versions: its files are compared one by one
-        found.setdefault((artifact.kind, artifact.name), {})[artifact.version] = artifact
+        if artifact.id in lock.local_artifacts:
+            continue  # has no versions: it is what its hash says
+        found.setdefault((artifact.kind, artifact.name), {})[_edition(artifact)] = artifact
     return found
+
+
+def _edition(artifact: Artifact) -> str:
+    """The version; of a wheel its file name: one version can have another for each platform."""
+    return artifact.filename or artifact.version
 
 
 def _facts(artifact: Artifact) -> tuple[object, ...]:

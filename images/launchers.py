@@ -104,7 +104,19 @@ def server_script(lock: Lock, server: McpLock) -> bytes:
 
 def versions_document(lock: Lock, platform: Platform, key: str) -> dict[str, object]:
     """What ``/etc/agent-image.json`` says: versions and key, nothing of the clock or the host."""
+    more: dict[str, object] = {}  # where there are none the file is what it was before they existed
+    if lock.pypi_tools:
+        more["tools"] = {tool.name: tool.version for tool in lock.pypi_tools}
+    if lock.archives:
+        more["archives"] = {
+            archive.name: {
+                "path": archive.directory,
+                "integrity": str(lock.artifact(archive.artifact).integrity),
+            }
+            for archive in lock.archives
+        }
     return {
+        **more,
         "schema": 1,
         "key": key,
         "platform": str(platform),
@@ -115,10 +127,10 @@ def versions_document(lock: Lock, platform: Platform, key: str) -> dict[str, obj
             server.name: {
                 "package": server.package,
                 "version": server.version,
-                "run": server_path(server),
+                "run": f"{server.directory}/run",
                 "env": list(server.env),
             }
-            for server in lock.mcp
+            for server in lock.servers
         },
         "skills": {
             skill.name: {

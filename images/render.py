@@ -23,12 +23,13 @@ from images.launchers import (
 )
 from images.lock import Artifact, Lock
 from images.oci import Platform
+from images.python_launchers import python_root
 from images.rootfs import RootEntry, pack_root
 from images.toolchain_plan import FOLDER, ToolchainPlan, deb_file, toolchain_plan
-from images.unpacking import Plan, node_plan, npm_plan, skill_plan
+from images.unpacking import Plan, archive_plan, node_plan, npm_plan, skill_plan, wheel_plan
 
 # Grows with any change of what is rendered from a lock: it is part of the content key.
-RENDERER_VERSION: Final = 3
+RENDERER_VERSION: Final = 4
 # Unpacks and runs install scripts: nobody in any image. COPY gives what it made to root.
 BUILD_USER: Final = "59000:59000"
 LABEL_KEY: Final = "example.agent-image-builder.key"
@@ -104,6 +105,8 @@ def render(lock: Lock, platform: Platform, template: str, base: BaseFacts) -> Bu
         node_plan(lock, platform),
         *(npm_plan(lock, one, platform) for one in lock.installed),
         *(skill_plan(lock, skill) for skill in lock.skills),
+        *(wheel_plan(lock, one, platform) for one in lock.pypi_installed),
+        *(archive_plan(lock, archive) for archive in lock.archives),
     )
     toolchain = toolchain_plan(lock, platform, with_accounts(base.accounts, lock.user, base.shell))
     image = _planned(lock, platform, base, key, len(plans) + (toolchain is not None))
@@ -150,8 +153,10 @@ def generated_root(lock: Lock, platform: Platform, base: BaseFacts, key: Digest)
     accounts = with_accounts(base.accounts, user, base.shell)
     versions = canonical_json(versions_document(lock, platform, str(key))) + b"\n"
     directories = ["etc", "home", "opt", "opt/builder", "source", "usr", "usr/local", "usr/local/bin"]
-    if lock.mcp:
+    if lock.servers:
         directories += ["opt/mcp", *(server.directory.lstrip("/") for server in lock.mcp)]
+    if lock.pypi_tools:
+        directories.append("opt/tools")
     return (
         *(RootEntry(path, 0o755) for path in directories),
         RootEntry("etc/agent-image.json", 0o644, content=versions),
@@ -167,6 +172,7 @@ def generated_root(lock: Lock, platform: Platform, base: BaseFacts, key: Digest)
             RootEntry(server_path(server).lstrip("/"), 0o755, content=server_script(lock, server))
             for server in lock.mcp
         ),
+        *python_root(lock, platform),
     )
 
 

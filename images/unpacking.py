@@ -1,28 +1,44 @@
-"""How a directory of ours is filled from locked tarballs: what at which path, links, scripts."""
+"""How a directory of ours is filled from locked artifacts: what at which path, links, scripts."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from enum import StrEnum
 
 from images.errors import UsageError
 from images.lock import AgentLock, Artifact, InstallScript, Lock, McpLock, SkillLock
+from images.lock_additions import ArchiveLock, PypiInstalled
 from images.lock_place import COMMAND_NAME
 from images.lock_reader import BIN_FILE, TREE_PATH
 from images.oci import Platform
+from images.wheels import site_packages
+
+
+class Unpack(StrEnum):
+    """How an artifact is unpacked; for a tar, how many directories are stripped."""
+
+    PACKAGE = "1"  # what lies below its one top directory
+    WHOLE = "0"
+    WHEEL = "wheel"
 
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """One artifact and where it is unpacked, relative to the directory (``.`` = the directory itself)."""
+    """One artifact and where it is unpacked, relative to the directory (``.`` = the directory itself).
+
+    The place of a wheel is that of packages: images.wheels says where the rest goes.
+    """
 
     place: str
     artifact: Artifact
+    how: Unpack = Unpack.PACKAGE
 
     @property
     def tarball(self) -> str:
         """Its name in the build context: the integrity, so that a name says what the bytes are."""
-        return f"{self.artifact.integrity.algorithm}-{self.artifact.integrity.hex}.tgz"
+        suffix = "whl" if self.how is Unpack.WHEEL else "tgz"
+        return f"{self.artifact.integrity.algorithm}-{self.artifact.integrity.hex}.{suffix}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +104,9 @@ class Plan:
             yield f"{algorithm}sums", _lines(sums)
         yield (
             "tree",
-            _lines(f"{item.tarball}\t{item.place}\t{item.artifact.label}" for item in self.placed),
+            _lines(
+                f"{item.tarball}\t{item.place}\t{item.artifact.label}\t{item.how}" for item in self.placed
+            ),
         )
         yield "bins", _lines(f"{item.name}\t{item.file}\t{item.link}\t{item.to}" for item in self.bins)
         yield (
@@ -117,6 +135,20 @@ def skill_plan(lock: Lock, skill: SkillLock) -> Plan:
     """A Skill: its archive, unpacked as it is."""
     artifact = lock.artifact(skill.artifact)
     return Plan(f"skill-{skill.name}", skill.directory, (Placed(".", artifact),))
+
+
+def wheel_plan(lock: Lock, one: PypiInstalled, platform: Platform) -> Plan:
+    """A server or tool from PyPI: its wheels, as a virtual environment has them."""
+    tree, artifacts = one.tree(platform), lock.by_id()
+    site = site_packages(tree.python)
+    placed = tuple(Placed(site, artifacts[wheel], Unpack.WHEEL) for wheel in tree.wheels)
+    return Plan(one.folder, one.directory, placed)
+
+
+def archive_plan(lock: Lock, archive: ArchiveLock) -> Plan:
+    """An archive, unpacked whole."""
+    placed = Placed(".", lock.artifact(archive.artifact), Unpack.WHOLE)
+    return Plan(f"archive-{archive.name}", archive.directory, (placed,))
 
 
 def npm_plan(lock: Lock, one: AgentLock | McpLock, platform: Platform) -> Plan:

@@ -25,7 +25,16 @@ from images.redaction import hide
 from images.strictjson import JsonValue, read_object
 
 RESULT_NAME: Final = "result.json"
-SCRIPTS: Final = ("resolve.mjs", "facts.mjs", "pull.mjs", "tar.mjs", "web.mjs", "clients.mjs", "debian.mjs")
+SCRIPTS: Final = (
+    "resolve.mjs",
+    "facts.mjs",
+    "pull.mjs",
+    "tar.mjs",
+    "web.mjs",
+    "clients.mjs",
+    "debian.mjs",
+    "pypi.mjs",
+)
 STEPS: Final = frozenset({"resolve", "view", "newest", "facts", "fetch", "pull"})
 MAX_RESULT: Final = 1024 * 1024
 DEADLINE: Final = 1800.0  # seconds

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from builder.skills import ReadSkill
-from images.additions import McpPin
+from images.additions import Index, McpPin
 from images.config import ImageConfig
 from images.errors import UsageError
 from images.lock import Lock, McpLock, Recipe, config_digest
+from images.lock_additions import PypiServerLock
 
 
 def check_lock(
@@ -17,6 +18,7 @@ def check_lock(
     ``skills``: those of the configuration, as they lie on disk now.
     """
     found = [*_base(config, lock), *_agents(config, lock), *_servers(config, lock), *_skills(skills, lock)]
+    found += [*_tools(config, lock), *_archives(config, lock)]
     pairs: tuple[tuple[str, object, object], ...] = (
         ("image.platforms", _listed(lock.platforms), _listed(config.platforms)),
         ("image.user", _account(lock), _account(config)),
@@ -67,17 +69,33 @@ def _agents(config: ImageConfig, lock: Lock) -> list[str]:
 
 
 def _servers(config: ImageConfig, lock: Lock) -> list[str]:
-    def facts(of: McpLock | McpPin, place: str) -> dict[str, str]:
-        found = {place: f"{of.package}@{of.version}"}
+    def facts(of: McpLock | PypiServerLock | McpPin, place: str) -> dict[str, str]:
+        pypi = isinstance(of, PypiServerLock) or (isinstance(of, McpPin) and of.index is Index.PYPI)
+        found = {place: f"{'pypi:' if pypi else ''}{of.package}@{of.version}"}
         lists = {f"{place}.args": of.args, f"{place}.env": of.env}
         return found | {name: _listed(values) for name, values in lists.items() if values}
 
     locked: dict[str, str] = {}
     asked: dict[str, str] = {}
-    for server in lock.mcp:
+    for server in lock.servers:
         locked |= facts(server, server.place)
     for pin in config.mcp:
         asked |= facts(pin, f"mcp.{pin.name}")
+    return _differences(locked, asked)
+
+
+def _tools(config: ImageConfig, lock: Lock) -> list[str]:
+    locked = {tool.place: tool.version for tool in lock.pypi_tools}
+    return _differences(locked, {f"toolchain.pypi.{pin.name}": pin.version for pin in config.tools})
+
+
+def _archives(config: ImageConfig, lock: Lock) -> list[str]:
+    def told(hash_: object, bins: tuple[tuple[str, str], ...]) -> str:
+        return ", ".join([str(hash_), *(f"{name} = {file}" for name, file in bins)])
+
+    known = {archive.place: lock.artifact(archive.artifact) for archive in lock.archives}
+    locked = {place: told(one.integrity, one.bins) for place, one in known.items()}
+    asked = {f"archives.{pin.name}": told(pin.sha256, pin.bins) for pin in config.archives}
     return _differences(locked, asked)
 
 

@@ -140,7 +140,7 @@ def perform(job: Job, resolver: Resolver) -> Answer:
         raise failure(code, At(*at))
     if len(locks) != len(job.resolve) or len(came) != len(job.fetch) or bool(job.facts) != bool(facts):
         raise unexpected("less than was asked")
-    return Answer(tuple(locks), _views(job, document), _all_newest(job, document), *facts)
+    return Answer(tuple(locks), _views(job, document), read_newest(document, len(job.newest)), *facts)
 
 
 def _request(job: Job) -> dict[str, JsonValue]:
@@ -185,9 +185,10 @@ def _view(value: JsonValue) -> View:
     return View(str(value.get("code", ""))[:100], Declared(texts("os"), texts("cpu"), texts("libc")))
 
 
-def _all_newest(job: Job, document: dict[str, JsonValue]) -> tuple[Newest, ...]:
+def read_newest(document: dict[str, JsonValue], count: int) -> tuple[Newest, ...]:
+    """The answers to ``count`` questions about newer versions."""
     listed = document.get("newest")
-    if not isinstance(listed, list) or len(listed) != len(job.newest):
+    if not isinstance(listed, list) or len(listed) != count:
         raise unexpected("not one list of versions for each question")
     found = []
     for item in listed:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from itertools import chain
 from pathlib import Path
 
 from builder.base_check import read_base
+from builder.resolve.archive import lock_archives
 from builder.resolve.base_image import lock_base
 from builder.resolve.composing import Asked, Source, compose
 from builder.resolve.debian import TOOLCHAIN, Debian, fetch_debian, keep_debian, resolve_debian
@@ -17,6 +17,8 @@ from builder.resolve.job import Job, RootRequest, View, ViewRequest, perform
 from builder.resolve.newest import BASE, MCP, NODE
 from builder.resolve.npm_platform import accepts, names_another_platform, npm_platform
 from builder.resolve.npm_tree import HINT, Missing, NpmTree, prune, read_npm_lock
+from builder.resolve.pypi_making import Known, fetch_wheels, locked_wheels, make_pypi
+from builder.resolve.python import PythonFinder
 from builder.resolve.release_age import AgeGate
 from builder.resolve.vouching import Trust, fetch_and_vouch, kept_word, lacking, require_old_roots
 from builder.skills import ReadSkill
@@ -112,7 +114,6 @@ def make_lock(config: ImageConfig, request: LockRequest, resolver: Resolver) -> 
     nothing again. Raises PinError naming what cannot be had and the ways on, NetworkFailed, HostError,
     StateError.
     """
-    _refuse_what_is_not_resolved_yet(config)
     base = _base(config, request, resolver)
     pinned = _Pinned()
     new = tuple(
@@ -125,13 +126,16 @@ def make_lock(config: ImageConfig, request: LockRequest, resolver: Resolver) -> 
         raise _named(broken, _user_of(broken.where, pinned)) from None
     debian = _debian(config, base, request, resolver)
     agents, mcp = _agents(config, pinned), _servers(config, pinned)
+    python_for = PythonFinder(request.layout, base, debian.artifacts if debian is not None else ())
+    known = Known(python_for.find, request.previous, request.renew, request.trust.gate)
+    pypi = make_pypi(config, known, resolver)
+    archives, local = lock_archives(config.archives, resolver.store, config.platforms)
     asked = Asked(
         installed=(*agents, *mcp),
         platforms=config.platforms,
         node_version=config.node.version,
         install_scripts=config.node.install_scripts,
     )
-    artifacts = compose(asked, pinned.sources, resolver.store, vouched)
     return _checked(
         Lock(
             config=config_digest(config),
@@ -143,26 +147,21 @@ def make_lock(config: ImageConfig, request: LockRequest, resolver: Resolver) -> 
             node_version=config.node.version,
             install_scripts=config.node.install_scripts,
             agents=agents,
-            artifacts=_with(
-                artifacts,
-                (skill.artifact(config.platforms) for skill in request.skills),
+            artifacts=_sorted(
+                compose(asked, pinned.sources, resolver.store, vouched),
+                pypi.artifacts,
+                local,
                 debian.artifacts if debian is not None else (),
+                tuple(skill.artifact(config.platforms) for skill in request.skills),
             ),
             mcp=mcp,
             skills=tuple(skill.lock for skill in request.skills),
             toolchain=debian.lock if debian is not None else None,
+            pypi_mcp=pypi.servers,
+            pypi_tools=pypi.tools,
+            archives=archives,
         )
     )
-
-
-def _refuse_what_is_not_resolved_yet(config: ImageConfig) -> None:
-    pypi = [f"mcp.{pin.name}" for pin in config.mcp if pin.index is not Index.NPM]
-    pypi += [f"toolchain.pypi.{pin.name}" for pin in config.tools]
-    pypi += [f"archives.{pin.name}" for pin in config.archives]
-    if pypi:
-        raise UsageError(
-            f"{pypi[0]} is not in this version yet", where="builder.toml", hint=f"take {pypi[0]} out"
-        )
 
 
 def _agents(config: ImageConfig, pinned: _Pinned) -> tuple[AgentLock, ...]:
@@ -183,11 +182,12 @@ def _servers(config: ImageConfig, pinned: _Pinned) -> tuple[McpLock, ...]:
             env=pin.env,
         )
         for pin in config.mcp
+        if pin.index is Index.NPM
     )
 
 
-def _with(*artifacts: Iterable[Artifact]) -> tuple[Artifact, ...]:
-    return tuple(sorted(chain.from_iterable(artifacts), key=lambda artifact: artifact.id))
+def _sorted(*parts: tuple[Artifact, ...]) -> tuple[Artifact, ...]:
+    return tuple(sorted((artifact for part in parts for artifact in part), key=lambda one: one.id))
 
 
 def _debian(config: ImageConfig, base: BaseLock, request: LockRequest, resolver: Resolver) -> Debian | None:
@@ -205,18 +205,17 @@ def _debian(config: ImageConfig, base: BaseLock, request: LockRequest, resolver:
 def fetch(lock: Lock, resolver: Resolver) -> int:
     """Bring what a lock names and the store lacks (or holds damaged); returns how many artifacts came.
 
-    Never resolves anything: a pin that is gone is a PinError naming it. No registry has a Skill.
+    Never resolves anything: a pin that is gone is a PinError naming it. No registry has Skills or archives.
     """
+    sources = (
+        Source(artifact.kind, artifact.name, artifact.version, artifact.integrity)
+        for artifact in lock.artifacts
+        if artifact.kind in (ArtifactKind.NPM, ArtifactKind.NODE)
+    )
     debs = [artifact for artifact in lock.artifacts if artifact.kind is ArtifactKind.DEB]
     suite = lock.toolchain.suite if lock.toolchain is not None else ""
-    return fetch_debian(debs, suite, resolver) + fetch_sources(
-        (
-            Source(artifact.kind, artifact.name, artifact.version, artifact.integrity)
-            for artifact in lock.artifacts
-            if artifact.kind not in (ArtifactKind.SKILL, ArtifactKind.DEB)
-        ),
-        resolver,
-    )
+    came = fetch_debian(debs, suite, resolver) + fetch_sources(sources, resolver)
+    return came + fetch_wheels(locked_wheels(lock), resolver)
 
 
 def fetch_sources(sources: Iterable[Source], resolver: Resolver) -> int:
@@ -250,6 +249,7 @@ def _roots(config: ImageConfig) -> tuple[_Root, ...]:
             *(
                 _Root(f"{MCP}{pin.name}", f"{MCP}{pin.name}", pin.package, pin.version, platform)
                 for pin in config.mcp
+                if pin.index is Index.NPM
             ),
         )
     )

@@ -13,6 +13,7 @@ from builder.resolve.facts import Facts, FactsRequest
 from builder.resolve.failures import GONE, At, failure
 from builder.resolve.job import Job, Listing, NewestRequest, Published, perform
 from builder.resolve.release_age import AgeGate
+from images.additions import Index
 from images.config import ImageConfig, check_version
 from images.lock import NODE_PACKAGES
 
@@ -120,6 +121,8 @@ def _pins(config: ImageConfig) -> Iterable[_Pin]:
     for agent in config.agents:
         yield _Pin(agent.name, f"agents.{agent.name}", agent.version, (agent.name.package,), LATEST)
     for server in config.mcp:
+        if server.index is not Index.NPM:
+            continue
         place = f"{MCP}{server.name}"
         yield _Pin(place, f"{place}.version", server.version, (server.package,), LATEST)
     packages = tuple(NODE_PACKAGES[platform] for platform in config.platforms)

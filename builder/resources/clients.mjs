@@ -133,3 +133,24 @@ export const debianSources = (job) => ({ file: given('apt-sources.list'), addres
 
 // "user:password" for the registry of this pull, if the operator has one.
 export const loginOf = async () => (given('login') ? readFile(given('login'), 'utf8') : '')
+
+// The header that a request for this address needs, by the operator's netrc; never over a plain connection.
+export async function netrcLogin(address) {
+  const url = URL.parse(address)
+  if (!given('netrc') || url?.protocol !== 'https:') return {}
+  const words = (await readFile(given('netrc'), 'utf8')).replace(/^\s*#.*$/gm, '').split(/\s+/)
+  const found = {}
+  let here = false
+  for (let at = 0; at < words.length; at += 1) {
+    if (words[at] === 'machine') here = words[(at += 1)] === url.hostname
+    else if (words[at] === 'default') here = !Object.keys(found).length
+    else if (['login', 'password', 'account'].includes(words[at])) {
+      const name = words[at]
+      at += 1
+      if (here) found[name] ??= words[at]
+    }
+  }
+  if (!found.password) return {}
+  const pair = `${found.login ?? ''}:${found.password}`
+  return { authorization: `Basic ${Buffer.from(pair).toString('base64')}` }
+}

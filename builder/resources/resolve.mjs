@@ -1,6 +1,7 @@
 // Runs npm inside the resolver container: reads /run/job/job.json, writes one tar to standard output.
 //
-// This file decides nothing. A job that pulls an image goes to pull.mjs. Else it answers five kinds of questions, and the program that asked checks every answer:
+// This file decides nothing. A job that pulls an image goes to pull.mjs, one for Python packages to pypi.mjs. Else it
+// answers five kinds of questions, and the program that asked checks every answer:
 //   resolve: exact root packages -> the package-lock.json that npm makes for them in an empty directory
 //   view:    name and range      -> the platform fields of the best matching version, or npm's error code
 //   newest:  name, range, pinned -> the versions in that range, and whether the pinned one is still there
@@ -19,6 +20,7 @@ import { fileURLToPath } from 'node:url'
 import { clientEnvironments, debianSources, loginOf, webOptions } from './clients.mjs'
 import { debian } from './debian.mjs'
 import { pull } from './pull.mjs'
+import { pypi } from './pypi.mjs'
 import { conclude, putBytes, putFile } from './tar.mjs'
 import { failedHop, Web } from './web.mjs'
 
@@ -257,8 +259,9 @@ function npmSays(env, args) {
 async function perform(job, work, result) {
   const web = new Web(await webOptions(job))
   if (job.pull) return pull(job.pull, { web, login: await loginOf(), work }, result)
-  const { npm: env, apt } = await clientEnvironments(job, work)
+  const { npm: env, apt, uv } = await clientEnvironments(job, work)
   if (job.debian) return debian(job.debian, { env: apt, sources: debianSources(job), work })
+  if (job.pypi) return pypi(job.pypi, { env: uv, web, work, progress }, result)
   await answer(env, work, job, result).catch(async (error) => {
     throw Object.assign(error, await hopOf(env, web, error))
   })

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
+import zipfile
+import zlib
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -10,7 +13,7 @@ from typing import BinaryIO, Final, Protocol, TypeAlias
 from isal import igzip
 
 from images.errors import StateError, VerifyFailed
-from images.lock import Artifact
+from images.lock import Artifact, ArtifactKind
 from provenance.audit.pieces import BLOCK, Pieces
 
 # Opens the bytes that a lock's integrity names, compared with it before the first one is handed out.
@@ -21,6 +24,7 @@ MAX_UNPACKED: Final = 8 << 30
 MAX_MEMBERS: Final = 100_000
 MAX_EXTENDED: Final = 1 << 20
 # Type flags: files, of old writers too; directories; links, devices and pipes, which stay outside.
+_GZIP: Final = b"\x1f\x8b"
 _FILE: Final = b"0\x007"
 _FOLDER: Final = b"5"
 _LEFT_OUT: Final = b"12346"
@@ -50,15 +54,46 @@ class _Reader(Protocol):
 
 
 def index_artifact(artifact: Artifact, open_artifact: OpenArtifact) -> tuple[Member, ...]:
-    """Files and directories of an npm tarball in its order; of one name twice, the later counts.
+    """Files and directories of an artifact in its order; of one name twice, the later counts.
 
-    Links and special files are left out, as the build leaves them out. StateError when it cannot be read.
+    Links and special files are left out, as the build leaves them out. The paths of a wheel are its own.
+    StateError when it cannot be read.
     """
+    stripped = 0 if artifact.kind is ArtifactKind.ARCHIVE else 1
     try:
-        with open_artifact(artifact) as file, igzip.open(file, "rb") as plain:  # type: ignore[no-untyped-call]
-            return tuple(_members(Pieces(_pieces(plain))).values())
-    except (VerifyFailed, EOFError, igzip.BadGzipFile, ValueError) as broken:
-        raise StateError(f"an artifact that is no readable tarball ({broken})", where=artifact.id) from None
+        with open_artifact(artifact) as file:
+            if artifact.kind is ArtifactKind.WHEEL:
+                return tuple(_wheel_members(file))
+            if not _is_gzip(file):
+                return tuple(_members(Pieces(_pieces(file)), stripped).values())
+            with igzip.open(file, "rb") as plain:  # type: ignore[no-untyped-call]
+                return tuple(_members(Pieces(_pieces(plain)), stripped).values())
+    except (VerifyFailed, EOFError, OSError, igzip.BadGzipFile, zlib.error, ValueError) as broken:
+        raise StateError(f"an artifact that cannot be read ({broken})", where=artifact.id) from None
+    except (zipfile.BadZipFile, NotImplementedError, RuntimeError) as broken:
+        raise StateError(f"an artifact that is no readable wheel ({broken})", where=artifact.id) from None
+
+
+def _is_gzip(file: BinaryIO) -> bool:
+    head = file.read(2)
+    file.seek(0)
+    return head == _GZIP
+
+
+def _wheel_members(file: BinaryIO) -> Iterator[Member]:
+    """Files alone: a wheel's directories follow from them."""
+    with zipfile.ZipFile(file) as archive:
+        members = archive.infolist()
+        if len(members) > MAX_MEMBERS or sum(one.file_size for one in members) > MAX_UNPACKED:
+            raise ValueError("too large")
+        for one in members:
+            if one.is_dir():
+                continue
+            found = hashlib.sha256()
+            with archive.open(one) as content:
+                while chunk := content.read(CHUNK):
+                    found.update(chunk)
+            yield Member(one.filename, bool(one.external_attr >> 16 & 0o111), found.digest())
 
 
 def _pieces(plain: _Reader) -> Iterator[bytes]:
@@ -70,13 +105,13 @@ def _pieces(plain: _Reader) -> Iterator[bytes]:
         yield piece
 
 
-def _members(pieces: Pieces) -> dict[str, Member]:
+def _members(pieces: Pieces, stripped: int) -> dict[str, Member]:
     found: dict[str, Member] = {}
     for number, header in enumerate(_headers(pieces)):
         if number >= MAX_MEMBERS:
             raise ValueError("too many members")
         name = header.name.decode("utf-8", "surrogateescape")
-        path = "/".join(part for part in name.split("/")[1:] if part not in ("", "."))
+        path = "/".join(part for part in name.split("/")[stripped:] if part not in ("", "."))
         if header.kind in _FILE and not name.endswith("/"):
             member = Member(path, bool(header.mode & 0o111), pieces.hash(header.size))
         else:

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 
 from images.digests import Integrity
 from images.render import BuildContext
-from images.unpacking import Plan
+from images.unpacking import Placed, Plan, Unpack
+from images.wheels import wheel_place
 from provenance.audit.layertar import Kind
 from provenance.audit.members import Member
 from provenance.audit.report import Origin
@@ -85,12 +86,10 @@ def _unpacked(plan: Plan, index: MemberIndex) -> WantedLayer:
     """The rules of docs/explanation/image-contents.md: later packages over earlier ones, then links."""
     layer, top = WantedLayer(), plan.target.strip("/")
     for item in plan.placed:
-        below = top if item.place == "." else f"{top}/{item.place}"
-        for member in index[item.artifact.integrity]:
-            layer.entries[f"{below}/{member.path}"] = _member(member, item.artifact.id)
-            if member.content:
-                layer.movable.setdefault(member.content, Source(item.artifact.id, member.path))
-        layer.entries.setdefault(below, _DIRECTORY)
+        if item.how is Unpack.WHEEL:
+            layer.entries.update(_wheel(top, item, index[item.artifact.integrity]))
+        else:
+            _add_tar(layer, top, item, index[item.artifact.integrity])
     for link in plan.bins:
         file = layer.entries.get(f"{top}/{link.file}")
         if file is not None and file.kind is Kind.FILE:
@@ -105,6 +104,25 @@ def _unpacked(plan: Plan, index: MemberIndex) -> WantedLayer:
         for _, name in run.artifact.bins:
             layer.scripted[f"{top}/{run.place}/{name}"] = run.artifact.id
     return layer
+
+
+def _add_tar(layer: WantedLayer, top: str, item: Placed, members: tuple[Member, ...]) -> None:
+    below = top if item.place == "." else f"{top}/{item.place}"
+    for member in members:
+        layer.entries[f"{below}/{member.path}"] = _member(member, item.artifact.id)
+        if member.content:
+            layer.movable.setdefault(member.content, Source(item.artifact.id, member.path))
+    layer.entries.setdefault(below, _DIRECTORY)
+
+
+def _wheel(top: str, item: Placed, members: tuple[Member, ...]) -> Iterator[tuple[str, Wanted]]:
+    """A wheel's files where a virtual environment has them; what nobody needs is left out."""
+    for member in members:
+        placed = wheel_place(member.path, item.place, item.artifact.name)
+        if placed is not None:
+            path, command = placed
+            wanted = _file(member.executable or command, member.content, item.artifact.id)
+            yield f"{top}/{path}", wanted
 
 
 _DIRECTORY = Wanted(Kind.DIRECTORY, 0o755, 0, 0, "", b"", Origin.DIRECTORY, "a directory")

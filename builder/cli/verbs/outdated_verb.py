@@ -20,7 +20,7 @@ def run(invocation: Invocation) -> Result:
     project = open_project(invocation.options.config)
     workshop = open_workshop(invocation)
     names = frozenset(pin_names(project.config)) - {BASE}
-    pins = (*standings(workshop, project.config, names), _base(workshop, project))
+    pins = (*standings(workshop, project.config, names, project.lock_path), _base(workshop, project))
     warnings = [*_of_pins(pins), *_of_lock(project, workshop.settings)]
     if problem := base_problem(project.config, workshop.state.layout):
         warnings.append(f"image.base: not whole in this state: {problem}")

@@ -21,7 +21,16 @@ from images.oci import Platform
 from images.render import RENDERER_VERSION, BuildContext, render
 from images.unpacking import npm_plan
 from tests.fakes.bases import base_facts
-from tests.fakes.locks import AMD64, deb, make_full_lock, make_lock, npm, skill_integrity, with_toolchain
+from tests.fakes.locks import (
+    AMD64,
+    deb,
+    make_added_lock,
+    make_full_lock,
+    make_lock,
+    npm,
+    skill_integrity,
+    with_toolchain,
+)
 
 ROOT = Path(__file__).resolve().parents[3]
 GOLDEN = Path(__file__).parent / "golden"
@@ -172,6 +181,75 @@ def test_a_server_is_installed_and_off() -> None:
     assert not any("mcp" in value for _, value in context.image.environment)
 
 
+def added() -> BuildContext:
+    return rendered(dataclasses.replace(make_added_lock(), recipe=lock_of_template().recipe))
+
+
+@pytest.mark.parametrize("name", ["tool-quick/tree", "mcp-look/tree", "archive-kit/tree"])
+def test_golden_with_wheels_and_an_archive(name: str) -> None:
+    assert texts(added())[name] == (GOLDEN / name.replace("/", "-")).read_text()
+
+
+QUICK, LOOK = "/opt/tools/quick", "/opt/mcp/look"
+
+
+def test_tools_and_archives_are_on_the_path_and_servers_are_not() -> None:
+    context = added()
+    found = {entry.path: entry for entry in context.root}
+    links = {path: entry.link for path, entry in found.items() if entry.link}
+    assert links == {
+        "usr/local/bin/node": "/opt/node/bin/node",
+        "usr/local/bin/quick": f"{QUICK}/bin/quick",
+        "usr/local/bin/kit": "/opt/archives/kit/kit-1.2/bin/kit",
+        "opt/tools/quick/bin/python3": "/usr/bin/python3",
+        "opt/mcp/look/bin/python3": "/usr/bin/python3",
+    }
+    assert found["usr/local/bin/quick-show"].content == (
+        f"#!{QUICK}/bin/python3 -IB\nimport sys\nfrom quick.show import Main\nsys.exit(Main.run())\n".encode()
+    )
+    assert found["usr/local/bin/quick.sh"].content == (
+        f"#!{QUICK}/bin/python3 -IB\nimport sys\nfrom runpy import run_path\n"
+        f"run_path('{QUICK}/bin/quick.sh', run_name=\"__main__\")\n".encode()
+    )
+    assert found["opt/mcp/look/run"].content == (
+        f"#!{LOOK}/bin/python3 -IB\nimport sys\nsys.argv[1:1] = ['--quiet', \"it's\"]\n"
+        "from mcp_server_look import main\nsys.exit(main())\n".encode()
+    )
+    settings = b"home = /usr/bin\ninclude-system-site-packages = false\nversion = 3.11\n"
+    for place in ("opt/tools/quick", "opt/mcp/look"):
+        assert found[f"{place}/pyvenv.cfg"].content == settings
+    named = [path for path, one in found.items() if one.content and b"/opt/mcp/look" in one.content]
+    assert sorted(named) == ["etc/agent-image.json", "opt/mcp/look/run"]
+    assert all((one.uid, one.gid) == (0, 0) for path, one in found.items() if path.startswith("opt"))
+    versions = json.loads(found["etc/agent-image.json"].content or b"")
+    assert versions["tools"] == {"quick": "0.9"}
+    assert versions["archives"]["kit"]["path"] == "/opt/archives/kit"
+    assert versions["mcp"]["look"]["run"] == "/opt/mcp/look/run"
+
+
+def test_a_server_may_be_a_program_of_its_wheel() -> None:
+    lock = dataclasses.replace(make_added_lock(), recipe=lock_of_template().recipe)
+    root = lock.artifact(lock.pypi_mcp[0].trees[0].root)
+    program = dataclasses.replace(root, bins=(("mcp-server-look", "bin/mcp-server-look"),))
+    artifacts = tuple(program if one is root else one for one in lock.artifacts)
+    found = {entry.path: entry for entry in rendered(dataclasses.replace(lock, artifacts=artifacts)).root}
+    assert found["opt/mcp/look/run"].content == (
+        f"#!/bin/sh\nexec {LOOK}/bin/mcp-server-look --quiet 'it'\"'\"'s' \"$@\"\n".encode()
+    )
+
+
+def test_each_wheel_and_archive_is_checked_and_has_a_layer_of_its_own() -> None:
+    context = added()
+    targets = [plan.target for plan in context.plans]
+    assert targets[-3:] == [LOOK, QUICK, "/opt/archives/kit"]
+    assert context.image.new_layers == len(targets) + 2
+    files = texts(context)
+    for plan in context.plans[-3:]:
+        sums = dict(line.split("  ")[::-1] for line in files[f"{plan.folder}/sha256sums"].splitlines())
+        assert sums == {item.tarball: item.artifact.integrity.hex for item in plan.placed}
+        assert files[f"{plan.folder}/sha512sums"] == files[f"{plan.folder}/scripts"] == ""
+
+
 def test_each_directory_has_a_layer_and_none_changes_another() -> None:
     lock = dataclasses.replace(make_full_lock(), recipe=lock_of_template().recipe)
     context, bare = rendered(lock), rendered()
@@ -235,7 +313,7 @@ def test_nothing_unpinned_and_no_network() -> None:
     assert runs
     assert all(line.startswith("RUN --network=none ") for line in runs)
     assert not re.search(r"https?://|npm (install|ci)|--mount=type=(cache|secret|ssh)|# *syntax", text)
-    assert "@" not in re.sub(r"@\$epoch|\$name@\$version|\"\$@\"", "", text)
+    assert "@" not in re.sub(r"@\$epoch|\$name@\$version|\"\$@\"|%%@", "", text)
 
 
 @given(
@@ -255,8 +333,9 @@ def test_each_locked_thing_is_checked_by_its_hash_at_its_place(name: str, versio
     for plan in context.plans:
         sums = dict(line.split("  ")[::-1] for line in files[f"{plan.folder}/sha512sums"].splitlines())
         trees = [line.split("\t") for line in files[f"{plan.folder}/tree"].splitlines()]
-        assert {tarball for tarball, _, _ in trees} == set(sums)
-        for tarball, _, label in trees:
+        assert {tarball for tarball, _, _, _ in trees} == set(sums)
+        for tarball, _, label, how in trees:
+            assert how == "1"
             artifact = next(a for a in lock.artifacts if f"{a.name}@{a.version}" == label)
             assert sums[tarball] == artifact.integrity.hex
     sent = {(item.folder, item.name) for item in context.artifacts}
