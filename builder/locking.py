@@ -17,6 +17,7 @@ from images.errors import PinError, StateError, UsageError
 from images.lock import Lock, Recipe
 from images.lockfile import LOCK_NAME, MAX_LOCK_BYTES, lock_bytes, parse_lock
 from provenance.npm_signatures import problem_with_signature
+from provenance.small_files import dangling_link
 from provenance.writing import replace_file
 
 MAX_CONFIG_BYTES = 1024 * 1024
@@ -173,6 +174,8 @@ def _known_recipe(lock: Lock, settings: Settings) -> Recipe:
 
 
 def _previous(workshop: Workshop, project: Project) -> Lock | None:
+    if (link := dangling_link(project.lock_path)) is not None:
+        raise UsageError("a link to nothing", where=str(link), hint=f"correct or remove {link}")
     if not project.lock_path.exists():
         return None
     try:

@@ -19,6 +19,7 @@ from images.digests import Digest
 from images.errors import UsageError
 from images.tomlfile import read_toml
 from provenance.npm_signatures import Keys, read_registry_key, shipped_keys
+from provenance.small_files import dangling_link
 
 SETTINGS_NAME: Final = "settings.toml"
 CLIENT: Final = "client"
@@ -312,11 +313,6 @@ def _secret(path: Path | None, name: str, *, private: bool) -> bytes:
     if raw is None:
         raise UsageError(f"settings.toml names a {name} that is not there", where=str(path))
     return raw
-
-
-def dangling_link(path: Path) -> Path | None:
-    """The link on the way to ``path`` that names nothing; None when it is just absent."""
-    return next((one for one in (path, *path.parents) if one.is_symlink() and not one.exists()), None)
 
 
 def _read_guarded(path: Path, limit: int, *, private: bool) -> bytes | None:

@@ -20,6 +20,7 @@ from provenance.keys import MAX_KEY_BYTES, PublicKey, load_public_key
 from provenance.npm_signatures import read_registry_key, shipped_keys
 from provenance.origins import Origins
 from provenance.policy_model import ACCEPTABLE, ROLE_TYPES, AuditGap, PolicyToml, Role, TrustToml
+from provenance.small_files import dangling_link
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -93,9 +94,12 @@ class Policy:
 
 
 def find_policy(candidates: Sequence[Path]) -> Path:
-    """The first of the places that exists; there is no merging. Raises UsageError naming all of them."""
+    """The first of the places that exists; there is no merging. Raises UsageError naming all of them.
+
+    A link to nothing exists: the next place would be another policy than the one that was meant.
+    """
     for path in candidates:
-        if path.exists() or path.is_symlink():
+        if path.exists() or path.is_symlink() or dangling_link(path) is not None:
             return path
     raise UsageError(
         "no policy, so nothing is trusted; looked for " + ", ".join(map(str, candidates)),

@@ -1,4 +1,4 @@
-"""Read a small file of the state: regular, bounded, never through a link and never waiting for a writer."""
+"""Small files: read whole, regular, bounded, through no link, waiting for no writer; and links to nothing."""
 
 from __future__ import annotations
 
@@ -22,3 +22,12 @@ def read_small(path: Path, limit: int) -> bytes:
     if len(data) > limit:
         raise OSError(errno.EFBIG, f"more than {limit} bytes", str(path))
     return data
+
+
+def dangling_link(path: Path) -> Path | None:
+    """The link on the way to ``path`` that names nothing; None when there is none.
+
+    Where a missing file means something (a default, the next place to look), a link to nothing does not:
+    somebody meant a file to be there.
+    """
+    return next((one for one in (path, *path.parents) if one.is_symlink() and not one.exists()), None)

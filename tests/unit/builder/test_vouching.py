@@ -13,14 +13,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from builder import pipeline
+from builder import locking, pipeline
 from builder.locking import require_true_signatures
 from builder.resolve.lock_making import LockRequest, make_lock
 from builder.resolve.release_age import AgeGate, in_words, require_old_enough
 from builder.resolve.vouching import Trust
 from builder.script_check import require_own_scripts
 from builder.settings import Settings
-from images.errors import BuilderError, ExitCode, NetworkFailed, PinError
+from images.errors import BuilderError, ExitCode, NetworkFailed, PinError, UsageError
 from images.lock import Artifact, Authentication, Lock, ScriptEvent
 from images.lockfile import lock_bytes, parse_lock
 from provenance.npm_signatures import RegistryKey
@@ -361,3 +361,15 @@ def test_a_build_looks_at_signatures_and_scripts_first(
     monkeypatch.setattr(pipeline, "fetch_missing", lambda *_: None)
     with pytest.raises(PinError, match="not those in its tarball"):
         pipeline._build_and_look(workshop, edited, nothing, lambda: NOW)
+
+
+def test_a_lock_that_is_a_link_to_nothing_is_no_missing_lock(tmp_path: Path) -> None:
+    """Else everything would be resolved anew, and another file written where a link was."""
+    path = tmp_path / "builder.lock"
+    project: Any = SimpleNamespace(lock_path=path)
+    nothing: Any = None
+    assert locking._previous(nothing, project) is None
+    path.symlink_to("nowhere")
+    with pytest.raises(UsageError, match="a link to nothing") as refused:
+        locking._previous(nothing, project)
+    assert refused.value.where == str(path)

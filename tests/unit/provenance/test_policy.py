@@ -208,6 +208,20 @@ def test_the_first_policy_found_is_the_policy(tmp_path: Path) -> None:
     assert caught.value.hint == "builder init"
 
 
+@pytest.mark.parametrize("depth", [0, 1, 2])
+def test_a_link_to_nothing_is_not_passed_over_for_another_policy(tmp_path: Path, depth: int) -> None:
+    mine, theirs = tmp_path / "a/b/policy.toml", tmp_path / "policy.toml"
+    theirs.touch()
+    link = (mine, *mine.parents)[depth]
+    link.parent.mkdir(parents=True, exist_ok=True)
+    link.symlink_to(tmp_path / "nowhere")
+    assert find_policy([mine, theirs]) == mine
+    with pytest.raises(UsageError, match="cannot be read"):
+        load_policy(mine)
+    link.unlink()
+    assert find_policy([mine, theirs]) == theirs
+
+
 LINES = st.sampled_from(
     [*(HEAD + TRUST).splitlines(), "[trust]", "[expect]", "x = [", "trust.a.b = 1", '"\\u0000" = 1']
 )
