@@ -37,10 +37,9 @@ class Release:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """The registry's answer for one package: an npm error code, or its versions and which is the latest."""
+    """The registry's answer for one package: an npm error code, or its versions."""
 
     code: str
-    latest: str = ""
     releases: tuple[Release, ...] = ()
 
     def release(self, version: str) -> Release | None:
@@ -70,7 +69,7 @@ def _facts(value: JsonValue, asked: FactsRequest) -> Facts:
     releases = tuple(_release(item) for item in listed)
     if asked.versions and not {one.version for one in releases} <= set(asked.versions):
         raise unexpected("facts about something that was not asked")
-    return Facts("", _text(value.get("latest")), releases)
+    return Facts("", releases)
 
 
 def _release(value: JsonValue) -> Release:

@@ -2,7 +2,7 @@
 // and which signatures the registry gives for it. A process of its own, like every one that speaks TLS.
 //
 // Standard input, JSON: [{name, versions}]. No versions means: all. One line of JSON for each package, in order:
-// {latest, versions: [...]}, or npm's code. Full metadata is asked, which alone is sure to tell the time; npm asks for
+// {versions: [...]}, or npm's code. Full metadata is asked, which alone is sure to tell the time; npm asks for
 // the same when it fetches, and finds it in its cache. This file decides nothing and passes on no message of npm's.
 
 import { readFileSync, realpathSync } from 'node:fs'
@@ -43,7 +43,7 @@ async function factsOf(options, item) {
   const packument = await pacote.packument(item.name, { ...options, fullMetadata: true })
   const wanted = item.versions.length ? item.versions : Object.keys(packument.versions)
   const there = wanted.filter((version) => Object.hasOwn(packument.versions, version))
-  return { latest: text(packument['dist-tags']?.latest, 100), versions: there.map((one) => versionOf(packument, one)) }
+  return { versions: there.map((one) => versionOf(packument, one)) }
 }
 
 async function main() {

@@ -136,7 +136,7 @@ class FakeRegistry:
             for spec, package in there
             if not item["versions"] or package["version"] in item["versions"]
         ]
-        return {"latest": self.latest.get(item["name"], ""), "versions": found} if there else {"code": "E404"}
+        return {"versions": found} if there else {"code": "E404"}
 
     def _newest(self, item: dict[str, str]) -> Package:
         return {key: self._versions(item["name"], item[asked]) for key, asked in _ASKED}

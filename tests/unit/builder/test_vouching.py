@@ -168,7 +168,7 @@ def test_nobody_builds_from_a_lock_whose_signatures_do_not_hold_here(bench: Benc
         assert (refused.value.reason, refused.value.hint) == ("integrity", "builder lock")
 
 
-FACTS: dict[str, Any] = {"latest": "", "versions": []}
+FACTS: dict[str, Any] = {"versions": []}
 
 
 @pytest.mark.parametrize(
