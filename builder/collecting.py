@@ -145,7 +145,9 @@ class _Young:
 
 def _images(state: State, holdings: Holdings, young: _Young) -> Iterator[Removal]:
     for digest, why in sorted(holdings.loose.items()):
-        if not young(_blob(state, digest)):
+        # Evidence is as young as its image: what was admitted just now is still to be launched.
+        subject = holdings.about.get(digest, digest)
+        if not young(_blob(state, digest)) and not young(_blob(state, subject)):
             yield Removal(Thing.IMAGE, digest, 0, why)
 
 

@@ -56,6 +56,7 @@ class Holdings:
     dead: list[tuple[Reference, str]] = field(default_factory=list)
     blobs: set[Digest] = field(default_factory=set)
     needs: dict[Digest, frozenset[Digest]] = field(default_factory=dict)
+    about: dict[Digest, Digest] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -212,6 +213,8 @@ def _sort(layout: _Layout, holdings: Holdings) -> None:
     subjects = set(holdings.held)
     for digest, document in layout.found.items():
         holdings.needs[digest] = _blobs_of(layout, document)
+        if isinstance(document, Manifest) and document.subject is not None:
+            holdings.about[digest] = document.subject.digest
         why = _loose(document, digest, subjects, layout)
         if why:
             holdings.loose[digest] = why

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import secrets
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -25,6 +27,7 @@ from images.errors import LaunchReason, LaunchRefused, VerifyFailed
 from images.oci import Platform
 from provenance.checks import CheckId, Status
 from provenance.keys import PrivateKey
+from provenance.layout import blob_path
 from provenance.marks import raise_marks
 from provenance.policy import Policy
 from provenance.verify import VerifiedImage
@@ -87,6 +90,9 @@ def admit_image(
         exposed_keys=readable_keys(launcher.role_keys, engine_uid=engine_uid(facts)),
     )
     raise_marks(workshop.state.marks, policy)
+    with contextlib.suppress(OSError):
+        # In use from now on: `builder gc` keeps it until the journal does.
+        os.utime(blob_path(verified.image.layout, verified.image.digest))
     say = workshop.reporter.say
     say(f"mode: {admitted.mode}")
     for accepted in admitted.accepted:

@@ -298,8 +298,10 @@ def _use(path: Path, how: int, on_wait: Callable[[], None]) -> Iterator[None]:
         except OSError as refused:
             if refused.errno != errno.EROFS or how == fcntl.LOCK_EX:
                 raise
-            # Verified where nobody can write: nobody can collect there either.
-            handle = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            handle = None
+    if handle is None:  # verified where nobody can write: nobody can collect there either
+        yield
+        return
     try:
         try:
             fcntl.flock(handle, how | fcntl.LOCK_NB)

@@ -33,7 +33,7 @@ from images.oci import MEDIA_EMPTY, MEDIA_MANIFEST
 from provenance.layout import list_images, open_image, read_index
 from provenance.layout_writing import write_blob
 from provenance.ledger import open_ledger
-from provenance.referrers import add_lock
+from provenance.referrers import add_lock, read_referrers
 from tests.fakes.engine import FakeEngine
 from tests.fakes.layouts import flip, put_manifest
 from tests.fakes.states import (
@@ -138,6 +138,21 @@ def test_a_layer_of_a_young_image_stays_although_it_is_old(team: Team) -> None:
     assert names(done, Thing.BLOB) == set()
     assert names(done, Thing.ARTIFACT) == {str(gone)}
     assert open_image(team.state.layout, loose.digest)
+
+
+def test_what_was_admitted_just_now_stays_with_its_evidence(team: Team) -> None:
+    """As the launch leaves it, before its intent is in the journal."""
+    time.sleep(0.05)
+    before = datetime.now(UTC)
+    time.sleep(0.05)
+    os.utime(team.state.layout / "blobs/sha256" / team.image.digest.hex)
+    gc(team, keep=0, now=before, grace=timedelta())
+    assert open_image(team.state.layout, team.image.digest)
+    attached = read_referrers(team.state.layout, team.image.digest)
+    assert len(attached.bundles) == 3
+    assert len(attached.locks) == 1
+    done = gc(team, keep=0)
+    assert team.image.digest in names(done, Thing.IMAGE)
 
 
 def test_the_newest_of_each_name_are_kept(team: Team) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import multiprocessing
 import os
 import shutil
@@ -288,3 +289,21 @@ def test_a_signal_ends_the_waiting(root: Path) -> None:
         os.kill(process.pid, signal.SIGINT)
         process.join(10)
         assert process.exitcode == 7
+
+
+def test_a_state_that_nobody_can_write_is_worked_with_and_not_collected(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state = open_state(root)
+    opened = os.open
+
+    def read_only(path: object, flags: int, *rest: int, **more: int) -> int:
+        if str(path).endswith("use.lock"):
+            raise OSError(errno.EROFS, "Read-only file system")
+        return opened(path, flags, *rest, **more)  # type: ignore[arg-type]
+
+    monkeypatch.setattr("builder.state.os.open", read_only)
+    with state.in_use(lambda: None), state.in_use(lambda: None):
+        pass
+    with pytest.raises(StateError, match="Read-only"), state.collecting(lambda: None):
+        pass
