@@ -217,10 +217,11 @@ class Journal:
             _note(write, launch_id, to, at, detail)
 
     def audit(self, removal: Removal, at: datetime) -> None:
-        """One line for one removal."""
+        """One line for one removal, before it is done; who has to try again does not write another."""
         with self._writing() as write:
             write.execute(
-                "INSERT INTO removals (at, container_id, launch_id, why) VALUES (?, ?, ?, ?)",
+                "INSERT INTO removals (at, container_id, launch_id, why) SELECT ?1, ?2, ?3, ?4"
+                " WHERE NOT EXISTS (SELECT 1 FROM removals WHERE container_id = ?2)",
                 (at.isoformat(), removal.container_id, removal.launch_id, removal.why),
             )
 

@@ -105,8 +105,8 @@ def recover(
     with exclusive(leases / LOCK_NAME):
         plan = survey(engine, journal, leases, state_id)
         for removal in plan.remove:
-            engine.remove(removal.container_id)
             journal.audit(removal, now())
+            engine.remove(removal.container_id)
         for launch_id in plan.close:
             journal.advance(launch_id, Boundary.RECOVERED, now(), detail="its controller died")
         forget_dead_leases(leases)

@@ -117,10 +117,11 @@ def reap(
         plan = survey(engine, journal, state.leases, state.id)
     else:
         plan = recover(engine, journal, state.leases, state.id, now)
-    staging = tuple(f"staging/{path.name}" for path in state.sweep_staging(remove=not dry_run))
+    staging = tuple(f"staging/{path.name}" for path in state.sweep_staging(remove=False))
     if not dry_run:
         for name in staging:
             journal.audit(Removal(container_id=name, launch_id="", why="staging of a dead process"), now())
+        state.sweep_staging()
     facts = engine.facts()
     elsewhere = tuple(
         entry

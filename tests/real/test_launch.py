@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -20,15 +21,16 @@ from backend.admission import AdmittedImage, admit
 from backend.containers import ContainerPlan, Limits, Purpose
 from backend.detect import detect
 from backend.engines.protocol import Engine
-from backend.journal import Boundary, Intent, Journal
+from backend.journal import Boundary, Journal
 from backend.launch import Controller, Output, launch
 from backend.ownership import LABEL_STATE, Owner, hold_lease
 from backend.plan import LaunchRequest
 from backend.probe import HostProbe, probe_host
 from backend.records import LaunchEnding, LaunchRecord
-from backend.recovery import recover
+from backend.recovery import RecoveryPlan, recover
 from builder.base_check import read_base
 from builder.bootstrap import Bootstrapped
+from builder.running import reap, running
 from builder.state import State
 from images.errors import Interrupted, LaunchReason, LaunchRefused
 from images.lockfile import lock_digest
@@ -37,6 +39,7 @@ from provenance.layout_writing import import_image, init_layout
 from provenance.policy import Policy, load_policy
 from provenance.scan.accept import accept
 from tests.fakes.evidence import key
+from tests.fakes.kills import KILLS, OF_A_LAUNCH, OF_A_RECOVERY, DyingJournal, When
 from tests.fakes.launchable import launchable_on, scripted_launchers
 from tests.fakes.locks import AMD64
 from tests.fakes.policies import LAUNCHER_ID, policy_for
@@ -249,7 +252,7 @@ def test_an_interruption_leaves_nothing(ground: Ground) -> None:
     with pytest.raises(Interrupted), ground.control() as controller:
         launch(controller, ground.admitted, request, Output(on_stdout=interrupt))
     assert ground.left() == ()
-    with Journal.open(ground.root / "journal.sqlite", ground.state_id) as journal:
+    with open_journal(ground) as journal:
         assert journal.passed(f"{request.run_id}.1")[-2:] == (Boundary.REMOVED, Boundary.RECORDED)
 
 
@@ -356,7 +359,7 @@ def test_after_sigkill_the_container_is_gone_and_one_recovery_is_enough(ground: 
         assert time.monotonic() - began < 5, "the container outlives its controller"
         time.sleep(0.02)
     os.waitpid(child, 0)
-    with Journal.open(ground.root / "journal.sqlite", ground.state_id) as journal:
+    with open_journal(ground) as journal:
         again = [
             recover(
                 ground.engine, journal, ground.root / "leases", ground.state_id, lambda: datetime.now(UTC)
@@ -370,56 +373,97 @@ def test_after_sigkill_the_container_is_gone_and_one_recovery_is_enough(ground: 
     assert ground.left() == ()
 
 
-class DyingJournal:
-    """The journal, in a process that is killed as soon as one boundary is durable."""
-
-    def __init__(self, journal: Journal, last: Boundary) -> None:
-        self._journal = journal
-        self._last = last
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._journal, name)
-
-    def intend(self, intent: Intent, at: datetime) -> None:
-        self._journal.intend(intent, at)
-        self._die_at(Boundary.INTENDED)
-
-    def advance(self, launch_id: str, to: Boundary, at: datetime, **given: Any) -> None:
-        self._journal.advance(launch_id, to, at, **given)
-        self._die_at(to)
-
-    def _die_at(self, boundary: Boundary) -> None:
-        if boundary is self._last:
-            os.kill(os.getpid(), signal.SIGKILL)
-
-
-@pytest.mark.parametrize("boundary", [one for one in Boundary if one is not Boundary.RECOVERED])
-def test_sigkill_at_every_boundary_leaves_nothing_after_one_recovery(
-    ground: Ground, boundary: Boundary
-) -> None:
-    request = ground.request("sh", "-c", "sleep 1")
+def killed(ground: Ground, request: LaunchRequest, boundary: Boundary, when: When) -> None:
+    """A launch in a process that is killed there."""
     child = os.fork()
     if child == 0:
         try:
             with ground.control() as controller:
-                dying: Any = DyingJournal(controller.journal, boundary)
+                dying: Any = DyingJournal(controller.journal, boundary, when)
                 launch(dataclasses.replace(controller, journal=dying), ground.admitted, request)
         finally:
             os._exit(1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
+
+
+def recovered(ground: Ground, journal: Any) -> RecoveryPlan:
+    return recover(ground.engine, journal, ground.root / "leases", ground.state_id, lambda: datetime.now(UTC))
+
+
+@pytest.mark.parametrize(("boundary", "when"), OF_A_LAUNCH)
+def test_sigkill_at_every_boundary_leaves_nothing_after_one_recovery(
+    ground: Ground, boundary: Boundary, when: When
+) -> None:
+    expected = KILLS[boundary, when]
+    request = ground.request("sh", "-c", "sleep 1")
+    killed(ground, request, boundary, when)
     launch_id = f"{request.run_id}.1"
-    with Journal.open(ground.root / "journal.sqlite", ground.state_id) as journal:
-        assert journal.passed(launch_id)[-1] is boundary
-        first, second = (
-            recover(
-                ground.engine, journal, ground.root / "leases", ground.state_id, lambda: datetime.now(UTC)
-            )
-            for _ in range(2)
-        )
-        assert first.close == (() if boundary is Boundary.RECORDED else (launch_id,))
+    left = ground.left()
+    assert len(left) == expected.container
+    with open_journal(ground) as journal:
+        passed = journal.passed(launch_id)
+        assert (boundary in passed) is (when is When.AFTER)
+        first, second = recovered(ground, journal), recovered(ground, journal)
+        assert tuple(one.container_id for one in first.remove) == left
+        assert first.close == ((launch_id,) if expected.closes else ())
         assert second.nothing
-        assert (journal.bundle(launch_id) is not None) is (boundary is Boundary.RECORDED)
+        assert (journal.bundle(launch_id) is not None) is (
+            (boundary, when) == (Boundary.RECORDED, When.AFTER)
+        )
+        assert [one for one in journal.removals() if one.container_id in left] == list(first.remove)
+        after = journal.passed(launch_id)
+        assert after == ((*passed, Boundary.RECOVERED) if expected.closes else passed)
     assert ground.left() == ()
+
+
+@pytest.mark.parametrize("place", [*OF_A_RECOVERY, (None, When.BEFORE), (None, When.AFTER)])
+def test_sigkill_of_a_recovery_is_finished_by_the_next(
+    ground: Ground, place: tuple[Boundary | None, When]
+) -> None:
+    """None: at a line of the audit, which is written before its container is removed."""
+    request = ground.request("sh", "-c", "sleep 1")
+    killed(ground, request, Boundary.COMMANDED, When.AFTER)
+    (container,) = ground.left()
+    child = os.fork()
+    if child == 0:
+        try:
+            with open_journal(ground) as journal:
+                recovered(ground, DyingJournal(journal, *place))
+        finally:
+            os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
+    with open_journal(ground) as journal:
+        first, second = recovered(ground, journal), recovered(ground, journal)
+        assert first.nothing is (place == (Boundary.RECOVERED, When.AFTER))
+        assert second.nothing
+        assert [one.container_id for one in journal.removals()].count(container) == 1
+        assert journal.passed(f"{request.run_id}.1").count(Boundary.RECOVERED) == 1
+    assert ground.left() == ()
+
+
+def test_ps_and_reap_of_a_killed_launch(ground: Ground) -> None:
+    """What the commands are made of, on a real engine: a killed launch beside a living one."""
+    request = ground.request("sh", "-c", "sleep 1")
+    killed(ground, request, Boundary.STARTED, When.AFTER)
+    with open_journal(ground) as journal:
+        state: Any = SimpleNamespace(
+            id=ground.state_id, leases=ground.root / "leases", sweep_staging=lambda **_: ()
+        )
+        (row,) = running(state, ground.engine, journal)
+        assert row.entry is not None
+        assert (row.entry.intent.run_id, row.alive) == (request.run_id, False)
+        assert row.found.supervision == "tethered"
+        assert row.found.status in ("running", "exited")
+        would = reap(state, ground.engine, journal, lambda: datetime.now(UTC), dry_run=True)
+        assert ground.left() == (row.found.container_id,)
+        done = reap(state, ground.engine, journal, lambda: datetime.now(UTC), dry_run=False)
+        assert done.plan == would.plan
+        assert running(state, ground.engine, journal) == ()
+        assert reap(state, ground.engine, journal, lambda: datetime.now(UTC), dry_run=False).plan.nothing
+
+
+def open_journal(ground: Ground) -> Journal:
+    return Journal.open(ground.root / "journal.sqlite", ground.state_id)
 
 
 def void(_: int) -> None:

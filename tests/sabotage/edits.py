@@ -444,6 +444,48 @@ EDITS = (
         "tests/unit/backend/test_journal.py::test_the_file_is_wal_and_fully_synchronous",
     ),
     Edit(
+        "images/redaction.py",
+        "_plain_shapes(plain, blocks=blocks)]",
+        "()]",
+        "tests/unit/images/test_redaction.py::test_a_shape_is_hidden_in_every_disguise",
+    ),
+    Edit(
+        "images/redaction.py",
+        "            at = start or stop\n",
+        "            pass\n",
+        "tests/unit/images/test_redaction.py::test_an_endless_line_is_given_in_parts_and_no_value_falls_between_them",
+    ),
+    Edit(
+        "images/redaction.py",
+        "                self._inside = MAX_CREDENTIAL\n",
+        "                pass\n",
+        "tests/unit/images/test_redaction.py::test_every_split_of_a_private_key_gives_the_same_and_what_follows_is_shown",
+    ),
+    Edit(
+        "images/disguises.py",
+        "for before in range(3):",
+        "for before in range(1):",
+        "tests/unit/images/test_redaction.py::test_a_known_value_is_hidden_in_every_disguise",
+    ),
+    Edit(
+        "backend/recovery.py",
+        "            journal.audit(removal, now())\n            engine.remove(removal.container_id)\n",
+        "            engine.remove(removal.container_id)\n            journal.audit(removal, now())\n",
+        "tests/unit/backend/test_recovery.py::test_a_recovery_that_is_killed_at_any_step_is_finished_by_the_next",
+    ),
+    Edit(
+        "builder/running.py",
+        "    if dry_run:\n        plan = survey(",
+        "    if False:\n        plan = survey(",
+        "tests/unit/builder/test_running.py::test_reap_leaves_nothing_but_the_record_and_a_second_changes_nothing",
+    ),
+    Edit(
+        "backend/runner.py",
+        "        os.killpg(process.pid, signal.SIGKILL)\n    for pipe",
+        "        pass\n    for pipe",
+        "tests/unit/backend/test_runner.py::test_without_descriptors_or_threads_a_child_is_not_started_and_none_is_left",
+    ),
+    Edit(
         "backend/recovery.py",
         "        if item.lease_id in alive:\n",
         "        if False:\n",

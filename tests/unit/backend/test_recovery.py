@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,6 +18,7 @@ from images.errors import HostError
 from provenance.verify import VerifiedImage
 from tests.fakes.admitted import NOW, STATE, Bench, admitted_of, request
 from tests.fakes.engine import DOCKER_FACTS
+from tests.fakes.kills import KILLS, When
 from tests.unit.backend.test_journal import walk_to
 
 DEAD, ALIVE = "d" * 32, "a" * 32
@@ -123,3 +125,40 @@ def test_an_engine_that_cannot_remove_leaves_the_entry_open(at: Bench, verified:
         recover(at.engine, at.journal, at.leases, STATE, lambda: NOW)
     assert not at.journal.entries()[0].final
     assert recover(at.engine, at.journal, at.leases, STATE, lambda: NOW).close == ("run.1",)
+
+
+def test_every_boundary_of_the_journal_has_its_kill_tests() -> None:
+    """The real tests are made from this table; a launch that never crosses one of these fails them."""
+    assert set(KILLS) == set(itertools.product(Boundary, When))
+
+
+class Killed(BaseException):
+    """Nobody handles it, as nobody handles SIGKILL."""
+
+
+STEPS = ("audit", "remove", "advance")
+
+
+@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize("after", [False, True])
+def test_a_recovery_that_is_killed_at_any_step_is_finished_by_the_next(
+    at: Bench, verified: VerifiedImage, monkeypatch: pytest.MonkeyPatch, step: str, after: bool
+) -> None:
+    container = left_by_the_dead(at, verified, Boundary.COMMANDED)
+    target: Any = at.engine if step == "remove" else at.journal
+    plain = getattr(target, step)
+
+    def dies(*given: Any, **named: Any) -> None:
+        if after:
+            plain(*given, **named)
+        raise Killed
+
+    with monkeypatch.context() as patched:
+        patched.setattr(target, step, dies)
+        with pytest.raises(Killed):
+            recover(at.engine, at.journal, at.leases, STATE, lambda: NOW)
+    recover(at.engine, at.journal, at.leases, STATE, lambda: NOW)
+    assert recover(at.engine, at.journal, at.leases, STATE, lambda: NOW).nothing
+    assert at.engine.containers == {}
+    assert [one.container_id for one in at.journal.removals()] == [container]
+    assert at.journal.passed("run.1").count(Boundary.RECOVERED) == 1
