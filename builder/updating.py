@@ -15,6 +15,7 @@ from builder.locking import Project, read_lock_file, resolve_lock
 from builder.providing import open_resolver, reference
 from builder.references import refer_to_project
 from builder.registry_trust import age_gate
+from builder.resolve.debian import TOOLCHAIN
 from builder.resolve.newest import BASE, MCP, NODE, PinStanding, Standing, newest_versions
 from builder.resolve.pypi_making import TOOL
 from builder.resolve.pypi_newest import newest_of_pypi, pypi_pins
@@ -42,7 +43,7 @@ MakeLock = Callable[[Project, frozenset[str]], Lock]
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """What an operator wants moved: ``name`` (an agent, ``node``, ``base``), and where to, if he says."""
+    """What an operator wants moved: ``name`` (an agent, ``node``, ``base``, …), and where to, if he says."""
 
     name: str
     target: str = ""
@@ -82,7 +83,7 @@ def pin_names(config: ImageConfig) -> tuple[str, ...]:
     """The pins of a configuration, as ``lock --upgrade`` takes them."""
     agents, servers = (str(agent.name) for agent in config.agents), (f"{MCP}{one.name}" for one in config.mcp)
     tools = (f"{TOOL}{one.name}" for one in config.tools)
-    return (*agents, *servers, *tools, NODE, BASE)
+    return (*agents, *servers, *tools, NODE, BASE, *((TOOLCHAIN,) if config.debian else ()))
 
 
 def standings(
@@ -97,12 +98,14 @@ def standings(
     """
     wanted = names if names is not None else frozenset(pin_names(config))
     found: tuple[PinStanding, ...] = ()
-    if wanted - {BASE}:
+    if TOOLCHAIN in wanted:
+        found = (_toolchain_standing(config),)
+    if wanted - {BASE, TOOLCHAIN}:
         with (
             workshop.reporter.step("ask for newer versions") as step,
             open_resolver(workshop, step) as resolver,
         ):
-            found = newest_versions(config, resolver, wanted, age_gate(workshop))
+            found = (*newest_versions(config, resolver, wanted, age_gate(workshop)), *found)
             if wanted & set(pypi_pins(config)):
                 found += newest_of_pypi(config, _pythons(lock_path), resolver, wanted, age_gate(workshop))
     return (*found, ask_base(workshop, config)) if BASE in wanted else found
@@ -119,6 +122,18 @@ def _pythons(lock_path: Path | None) -> dict[Platform, Python]:
     return {
         tree.platform: Python(tree.python, tree.glibc) for one in lock.pypi_installed for tree in one.trees
     }
+
+
+def _toolchain_standing(config: ImageConfig) -> PinStanding:
+    """Its packages have no versions in builder.toml: apt says what there is when it resolves them again."""
+    return PinStanding(
+        TOOLCHAIN,
+        "toolchain.debian",
+        ", ".join(config.debian),
+        "",
+        Standing.UNKNOWN,
+        note="apt says what is newer when it resolves it again: builder lock --upgrade toolchain",
+    )
 
 
 def ask_base(workshop: Workshop, config: ImageConfig) -> PinStanding:
@@ -201,7 +216,7 @@ def upgrade(project: Project, moves: tuple[Move, ...], *, ask: Ask, make_lock: M
     """
     path = project.config_path.resolve()
     before = path.read_bytes()
-    asked = frozenset(move.name for move in moves if not move.target)
+    asked = frozenset(move.name for move in moves if not move.target and move.name != TOOLCHAIN)
     found = ask(project.config, asked) if asked else ()
     moved = (*(one for one in found if one.target), *_explicit(project.config, moves))
     for one in found:
@@ -254,6 +269,11 @@ def replace_together(files: Sequence[tuple[Path, bytes]]) -> None:
 
 
 def _check_target(name: str, target: str, *, pypi: bool) -> None:
+    if name == TOOLCHAIN:
+        raise UsageError(
+            "--upgrade toolchain takes no version: the archive has one of each package",
+            hint="builder lock --upgrade toolchain",
+        )
     try:
         if name == BASE:
             Digest(target)
@@ -272,6 +292,7 @@ def _explicit(config: ImageConfig, moves: tuple[Move, ...]) -> Iterable[PinStand
     now |= pypi_pins(config)
     now |= {NODE: ("node.version", config.node.version)}
     now |= {BASE: ("image.base", str(config.base.digest or config.base))}
+    now |= {TOOLCHAIN: ("toolchain.debian", "")}
     for move in moves:
         place, pinned = now[move.name]
         if move.target and move.target != pinned:

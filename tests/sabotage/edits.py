@@ -28,6 +28,8 @@ _SETTINGS = "tests/unit/builder/test_settings.py::"
 _TOOLS = "tests/unit/backend/test_tools.py::"
 _UPDATES = "tests/unit/builder/test_updates.py::"
 _SKILLS = "tests/unit/builder/test_skills.py::"
+_TOOLCHAIN = "tests/unit/provenance/audit/test_toolchain.py::"
+_DEBIAN = "tests/unit/builder/test_debian.py::"
 _CONFIG = "tests/unit/images/test_config.py::"
 _LOCK = "tests/unit/images/test_lock.py::"
 _KEY = "tests/unit/images/test_key.py::"
@@ -1030,5 +1032,42 @@ EDITS = (
         '            if broken.reason != "not-found":\n',
         "            if not broken.reason:\n",
         _GC + "test_nothing_is_removed_on_a_guess",
+    ),
+    Edit(
+        "provenance/audit/toolchain.py",
+        "        if again == resolved:\n",
+        "        if again is not None:\n",
+        _TOOLCHAIN + "test_what_is_planted_is_found",
+    ),
+    Edit(
+        "provenance/audit/toolchain.py",
+        "            other_bytes = wanted is not None and resolved.content != wanted.content\n",
+        "            other_bytes = False\n",
+        _TOOLCHAIN + "test_bytes_of_a_package_are_judged_without_a_replay",
+    ),
+    Edit(
+        "provenance/audit/judge.py",
+        "if report.complete or (report.ok and accept_unexplained):",
+        "if report.ok:",
+        "tests/unit/provenance/audit/test_judge.py::"
+        "test_what_nobody_replayed_is_refused_unless_the_policy_accepts_it_by_name",
+    ),
+    Edit(
+        "builder/resolve/debian.py",
+        '    if not pattern.fullmatch(texts.get("signer", "")):\n',
+        '    if "signer" not in texts:\n',
+        _DEBIAN + "test_an_answer_of_another_form_is_refused",
+    ),
+    Edit(
+        "builder/resolve/debian.py",
+        "    if said != (*split_name(one.name), one.version):\n",
+        "    if said[0] not in one.name:\n",
+        _DEBIAN + "test_an_answer_of_another_form_is_refused",
+    ),
+    Edit(
+        "builder/base_check.py",
+        ' and "musl" not in found',
+        "",
+        "tests/unit/builder/test_base_check.py::test_a_base_without_glibc_is_refused",
     ),
 )

@@ -9,8 +9,9 @@ from builder.locking import open_project
 FULL = Path(__file__).resolve().parents[3] / "examples/full"
 
 
-def test_the_full_example_has_a_server_and_a_skill() -> None:
+def test_the_full_example_has_tools_a_server_and_a_skill() -> None:
     project = open_project(FULL / "builder.toml")
+    assert project.config.debian == ("git", "make", "ripgrep")
     assert [(pin.name, pin.args) for pin in project.config.mcp] == [("filesystem", ("/workspace",))]
     (skill,) = project.skills()
     assert {file.path: file.executable for file in skill.lock.files} == {

@@ -35,6 +35,7 @@ from builder.updating import (
     base_problem,
     base_standing,
     parse_moves,
+    pin_names,
     replace_together,
     upgrade,
 )
@@ -53,7 +54,7 @@ from images.oci import MEDIA_INDEX, MEDIA_MANIFEST
 from provenance.layout import blob_path
 from tests.docs.result_schemas import page
 from tests.fakes.layouts import make_image
-from tests.fakes.locks import BASE_DIGEST, BUILDER_TOML
+from tests.fakes.locks import BASE_DIGEST, BUILDER_TOML, with_toolchain
 from tests.fakes.locks import make_lock as fake_lock
 from tests.fakes.registry import FakeRegistry, package, tar, usual_packages
 
@@ -748,6 +749,40 @@ def test_a_moved_base_keeps_name_and_tag(desk: Desk) -> None:
 
 
 # -- MCP servers
+
+
+def with_tools(desk: Desk) -> None:
+    desk.toml.write_text(desk.toml.read_text() + '\n[toolchain]\ndebian = ["make"]\n')
+
+
+def test_the_toolchain_is_resolved_again_when_it_is_named_and_nobody_else_is_asked(desk: Desk) -> None:
+    with_tools(desk)
+    lock = with_toolchain(fake_lock())
+    asked: list[frozenset[str]] = []
+
+    def ask(config: ImageConfig, names: frozenset[str]) -> tuple[PinStanding, ...]:
+        asked.append(names)
+        return ()
+
+    def remake(project: Project, renew: frozenset[str]) -> Lock:
+        desk.renewed.append(renew)
+        return lock
+
+    project = open_project(desk.toml)
+    before = desk.toml.read_bytes()
+    done = upgrade(project, parse_moves(("toolchain",), project.config), ask=ask, make_lock=remake)
+    assert (asked, desk.renewed, done.changed) == ([], [frozenset({"toolchain"})], True)
+    assert desk.toml.read_bytes() == before
+    assert "toolchain" in pin_names(project.config)
+
+
+def test_a_toolchain_has_no_version_to_move_to(desk: Desk) -> None:
+    config = open_project(desk.toml).config
+    with pytest.raises(UsageError, match="no such pin"):
+        parse_moves(("toolchain",), config)
+    with_tools(desk)
+    with pytest.raises(UsageError, match="takes no version"):
+        parse_moves(("toolchain=1.0.0",), open_project(desk.toml).config)
 
 
 def test_a_server_is_a_pin_like_any_other(desk: Desk) -> None:

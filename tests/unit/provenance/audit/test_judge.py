@@ -98,6 +98,34 @@ def test_an_audit_that_finds_something_denies_the_permit(world: World) -> None:
     assert "builder build" in caught.value.hint
 
 
+def unexplained(image: OciImage, lock: Lock) -> AuditReport:
+    paths = ("etc/ld.so.cache", "var/lib/dpkg/status")
+    return replace(clean(image, lock), unexplained=paths, unexplained_count=2)
+
+
+def test_what_nobody_replayed_is_refused_unless_the_policy_accepts_it_by_name(world: World) -> None:
+    report = world.verify(audit=unexplained)
+    assert not report.ok
+    assert audited(report).status is Status.FAILED
+    assert "2 files" in audited(report).message
+    assert "etc/ld.so.cache" in audited(report).message
+    assert "unaudited-files" in audited(report).hint
+    line = 'accept = [{ what = "unaudited-files", why = "no engine here" }]\n'
+    accepting = world.with_policy(lambda text: text.replace("schema = 1\n", f"schema = 1\n{line}"))
+    report = accepting.verify(audit=unexplained)
+    assert audited(report).status is Status.PASSED
+    assert "2 accepted by the policy and compared with nothing" in audited(report).message
+
+
+def test_acceptance_covers_no_difference(world: World) -> None:
+    def both(image: OciImage, lock: Lock) -> AuditReport:
+        return replace(differs(image, lock), unexplained=("etc/x",), unexplained_count=1)
+
+    line = 'accept = [{ what = "unaudited-files", why = "no engine here" }]\n'
+    accepting = world.with_policy(lambda text: text.replace("schema = 1\n", f"schema = 1\n{line}"))
+    assert audited(accepting.verify(audit=both)).status is Status.FAILED
+
+
 def test_an_audit_that_cannot_be_made_here_says_what_would_make_it(world: World) -> None:
     report = world.verify(audit=impossible)
     assert report.ok
