@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import json
 import posixpath
+import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
@@ -187,6 +189,19 @@ def honest(
             for file, content in SKILL_FILES
         ]
         layers.append(_layer(made, context))
+    for python in tiny.lock.pypi_installed:
+        top = python.directory.lstrip("/")
+        members = [
+            made
+            for wheel in python.tree(AMD64).wheels
+            for made in _wheel(top, tiny.tarballs[wheel], tiny.lock.artifact(wheel).name)
+        ]
+        layers.append(_layer(members, context))
+    for archive in tiny.lock.archives:
+        top = archive.directory.lstrip("/")
+        files = contents[archive.artifact]
+        unpacked = [_unpacked(f"{top}/{name}", content, mode) for name, (content, mode) in files.items()]
+        layers.append(_layer(unpacked, context))
     layers.append(_layer([_generated(entry) for entry in context.root], context))
     return Honest(base, tiny, context, layers)
 
@@ -212,6 +227,27 @@ def _installed(one: Installed, files: dict[str, File], placed_as_copy: bool) -> 
             made = replace(made, kind=b"1", link=PLACED, content=b"")
         yield made
     yield Made(f"{modules}/.bin/{command}", b"2", 0o777, link=f"../{target}")
+
+
+SITE = "lib/python3.11/site-packages"
+
+
+def _wheel(top: str, raw: bytes, name: str) -> Iterator[Made]:
+    """Where a virtual environment has the members, spelled out for the few schemes that the fakes use."""
+    with zipfile.ZipFile(io.BytesIO(raw)) as archive:
+        for one in archive.infolist():
+            path, mode = one.filename, one.external_attr >> 16
+            if path.endswith((".pyc", "/INSTALLER")):
+                continue
+            data, _, rest = path.partition(".data/")
+            if rest.startswith("scripts/"):
+                path, mode = f"bin/{rest.removeprefix('scripts/')}", 0o755
+            elif rest:
+                assert data.startswith(name)
+                path = rest.removeprefix("data/")
+            else:
+                path = f"{SITE}/{path}"
+            yield _unpacked(f"{top}/{path}", archive.read(one), mode)
 
 
 def _unpacked(path: str, content: bytes, mode: int) -> Made:

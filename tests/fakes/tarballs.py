@@ -17,6 +17,7 @@ from images.oci import OciImage
 from images.render import RENDERER_VERSION
 from images.skills import pack_skill
 from tests.fakes.locks import AMD64, SKILL_FILES, make_lock
+from tests.fakes.wheels import make_wheel
 
 File = tuple[bytes, int]  # content, mode
 
@@ -64,6 +65,23 @@ def packages() -> dict[str, dict[str, File]]:
         "npm:chalk@5.6.2": {"package/index.js": (b"chalk\n", 0o664)},
         "npm:ansi@1.0.0": {"package/index.js": (b"ansi\n", 0o647)},
         "npm:protobufjs@7.6.6": {"package/index.js": (b"proto\n", 0o640)},
+        "wheel:mcp_server_look-2026.10.24-py3-none-any.whl": {
+            "mcp_server_look/__init__.py": (b"def main(): print('served')\n", 0o644),
+            "mcp_server_look/__pycache__/__init__.cpython-311.pyc": (b"left out", 0o644),
+        },
+        "wheel:quick-0.9-cp311-cp311-manylinux_2_17_x86_64.manylinux2014_x86_64.whl": {
+            "quick/show.py": (b"class Main: pass\n", 0o600),
+            "quick/helper.sh": (b"#!/bin/sh\n", 0o755),
+            "quick-0.9.data/scripts/quick": (b"#!/bin/sh\necho quick\n", 0o644),
+            "quick-0.9.data/scripts/quick.sh": (b"#!python\nprint('quick')\n", 0o644),
+            "quick-0.9.data/data/share/quick/words": (b"words\n", 0o644),
+            "quick-0.9.dist-info/INSTALLER": (b"left out", 0o644),
+        },
+        "wheel:Anyio-4.16.0-py3-none-any.whl": {"anyio/__init__.py": (b"x = 1\n", 0o644)},
+        "archive:kit": {
+            "kit-1.2/bin/kit": (b"#!/bin/sh\necho kit\n", 0o755),
+            "kit-1.2/share/notes": (b"notes\n", 0o600),
+        },
     }
 
 
@@ -113,9 +131,14 @@ def tiny_set(
             artifacts.append(artifact)
             continue
         files = {**packages(), **(changes or {})}[artifact.id]
-        raw = tarball(files, (extra or {}).get(artifact.id, ()))
+        if artifact.kind is ArtifactKind.WHEEL:
+            raw = make_wheel(artifact.name, artifact.version, files)
+        else:
+            raw = tarball(files, (extra or {}).get(artifact.id, ()))
         made[artifact.id] = raw
-        integrity = Integrity("sha512", hashlib.sha512(raw).hexdigest())
+        npm = artifact.kind in (ArtifactKind.NPM, ArtifactKind.NODE)
+        algorithm = "sha512" if npm else "sha256"
+        integrity = Integrity(algorithm, hashlib.new(algorithm, raw).hexdigest())
         store.put(io.BytesIO(raw), integrity, what=artifact.id, limit=1 << 20)
         scripts = (InstallScript(ScriptEvent.POSTINSTALL, script),) if artifact.scripts_run else ()
         artifacts.append(dataclasses.replace(artifact, integrity=integrity, size=len(raw), scripts=scripts))

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import subprocess
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -24,8 +22,8 @@ from provenance.layout import open_image
 from tests.fakes.credentials import token
 from tests.fakes.locks import AMD64
 from tests.real.accounting import unaccounted
-from tests.real.layouts import copy_state
-from tests.real.spine import ROOT, refused, type_builder
+from tests.real.desk import HELLO, Desk, inside, make_desk
+from tests.real.spine import ROOT, refused
 
 pytestmark = pytest.mark.real
 
@@ -48,60 +46,19 @@ filesystem = { npm = "@modelcontextprotocol/server-filesystem", version = "2026.
 [skills]
 code-review = "skills/code-review"
 """
-HELLO = {
-    "jsonrpc": "2.0",
-    "id": 1,
-    "method": "initialize",
-    "params": {
-        "protocolVersion": "2025-06-18",
-        "capabilities": {},
-        "clientInfo": {"name": "t", "version": "1"},
-    },
-}
 
 
-@dataclass(frozen=True)
-class Desk:
-    """A project with a configuration and a state of its own; artifacts are the kept state's."""
-
-    engine: str
-    root: Path
-
-    @property
-    def project(self) -> Path:
-        return self.root / "project"
-
-    @property
-    def skill(self) -> Path:
-        return self.project / "skills/code-review"
-
-    @property
-    def state(self) -> Path:
-        return self.root / "state"
-
-    def builder(self, *words: str) -> str:
-        """Type a command that must succeed; what it printed."""
-        done = self.type(*words)
-        assert done.returncode == 0, done.stderr[-4000:]
-        return done.stdout
-
-    def type(self, *words: str) -> subprocess.CompletedProcess[str]:
-        """Type a command."""
-        config = self.root / "config"
-        return type_builder(*words, engine=self.engine, state=self.state, config=config, cwd=self.project)
+def skill_of(desk: Desk) -> Path:
+    return desk.project / "skills/code-review"
 
 
 @pytest.fixture(scope="module")
 def desk(
     engine_name: str, kept_state: State, bootstrapped: Bootstrapped, tmp_path_factory: pytest.TempPathFactory
 ) -> Desk:
-    made = Desk(engine_name, tmp_path_factory.mktemp("kinds"))
-    copy_state(kept_state.root, made.state)
-    (made.state / "marks.json").unlink(missing_ok=True)  # its policy is another one
-    made.project.mkdir()
+    toml = TOML.replace("BASE", str(bootstrapped.base))
+    made = make_desk(engine_name, kept_state, tmp_path_factory.mktemp("kinds"), toml)
     shutil.copytree(ROOT / "examples/full/skills", made.project / "skills")
-    (made.project / "builder.toml").write_text(TOML.replace("BASE", str(bootstrapped.base)))
-    made.builder("init", "--unencrypted-keys")
     made.builder("lock")
     return made
 
@@ -113,11 +70,6 @@ def built(desk: Desk) -> str:
     assert said.returncode == 0, said.stderr[-4000:]
     assert "passed: layer audit" in said.stderr
     return digest
-
-
-def inside(desk: Desk, digest: str, script: str) -> str:
-    """What a command prints inside, as the agent, launched as every run is: hardened, with no network."""
-    return desk.builder("run", digest, "--lock", "builder.lock", "--", "sh", "-c", script)
 
 
 def test_every_entry_is_accounted_for(desk: Desk, built: str) -> None:
@@ -158,7 +110,7 @@ def test_the_server_answers_offline_and_no_agent_knows_of_it(desk: Desk, built: 
 def test_umask_and_owner_of_a_checkout_change_neither_lock_nor_key(desk: Desk, built: str) -> None:
     """CFG-11: another checkout of the same Skill is the same image, found without an engine."""
     before = (desk.project / "builder.lock").read_bytes()
-    for path in (desk.skill, *desk.skill.rglob("*")):
+    for path in (skill_of(desk), *skill_of(desk).rglob("*")):
         path.chmod(path.stat().st_mode & 0o700)
         if os.geteuid() == 0:
             os.chown(path, 1234, 4321)
@@ -172,7 +124,7 @@ def test_a_changed_skill_makes_the_lock_stale_and_a_credential_in_it_stops_every
     desk: Desk, built: str
 ) -> None:
     """CRD-04: nothing that lies there by accident is sent, and nothing is printed of it."""
-    page = desk.skill / "SKILL.md"
+    page = skill_of(desk) / "SKILL.md"
     text = page.read_text()
     try:
         page.write_text(text + "\nMore.\n")
@@ -185,9 +137,9 @@ def test_a_changed_skill_makes_the_lock_stale_and_a_credential_in_it_stops_every
             assert token().decode() not in done.stdout + done.stderr
     finally:
         page.write_text(text)
-    (desk.skill / ".env").write_text("A=b\n")
+    (skill_of(desk) / ".env").write_text("A=b\n")
     try:
         refused(desk.type("lock"), ExitCode.USAGE, "skills/code-review/.env")
     finally:
-        (desk.skill / ".env").unlink()
+        (skill_of(desk) / ".env").unlink()
     assert desk.builder("build").strip() == built

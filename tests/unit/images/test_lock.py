@@ -17,7 +17,7 @@ from images.digests import Digest
 from images.errors import BuilderError, UsageError, VerifyFailed
 from images.lock import Lock, TreeEntry
 from images.lockfile import lock_bytes, lock_digest, parse_lock
-from tests.fakes.locks import SIGNATURE, make_full_lock, make_lock, with_toolchain
+from tests.fakes.locks import SIGNATURE, make_added_lock, make_full_lock, make_lock, with_toolchain
 
 
 def canonical(document: object) -> bytes:
@@ -196,6 +196,77 @@ def test_a_package_that_does_not_fit_is_refused(old: str, new: str, said: str) -
     changed["artifacts"].sort(key=lambda one: f"{one['kind']}:{one['name']}@{one['version']}")
     with pytest.raises(UsageError, match=said):
         parse_lock(canonical(changed))
+
+
+def test_round_trip_with_wheels_and_an_archive() -> None:
+    raw = lock_bytes(make_added_lock())
+    assert parse_lock(raw) == make_added_lock()
+    assert lock_bytes(parse_lock(raw)) == raw
+    for name in (b'"pypi_tools"', b'"archives"', b'"filename"', b'"pypi"'):
+        assert name not in lock_bytes(make_full_lock())  # a lock without them is what it was before
+
+
+def quick_tree(d: dict[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = d["pypi_tools"]["quick"]["wheels"]["linux/amd64"]
+    return found
+
+
+WHEEL = "wheel:quick-0.9-cp311-cp311-manylinux_2_17_x86_64.manylinux2014_x86_64.whl"
+ADDED_EDITS: list[tuple[Callable[[dict[str, Any]], object], str]] = [
+    (lambda d: d.pop("pypi_tools"), "platforms are not those"),
+    (lambda d: d.pop("archives"), "platforms are not those"),
+    (lambda d: d["archives"]["kit"].update(url="x"), "no key 'url'"),
+    (lambda d: d["archives"].update({"../kit": {}}), "a name of lower case"),
+    (lambda d: d["mcp"]["look"].update(index="npm"), "mcp.look.index: expected pypi"),
+    (lambda d: d["mcp"]["look"].update(version=">=1"), "mcp.look.version: expected an exact version"),
+    (lambda d: d["mcp"]["look"].update(version="1.0"), "is not mcp-server-look 1.0"),
+    (lambda d: d["mcp"]["look"].update(package="Look"), "the normal name of a Python package"),
+    (lambda d: d["mcp"]["look"]["args"].append("--token=0123456789abcdef"), "without a credential"),
+    (lambda d: d["mcp"]["look"]["wheels"].clear(), "platforms are not those"),
+    (lambda d: d["mcp"]["look"]["wheels"]["linux/amd64"].update(python="3.12"), "another python or glibc"),
+    (lambda d: d["mcp"]["look"]["wheels"]["linux/amd64"].update(python="2.7"), "such as 3.11"),
+    (lambda d: d["mcp"]["look"]["wheels"]["linux/amd64"].update(glibc="2"), "such as 2.36"),
+    (lambda d: quick_tree(d).update(root="npm:chalk@5.6.2"), "the id of a wheel"),
+    (lambda d: quick_tree(d).update(root="wheel:Anyio-4.16.0-py3-none-any.whl"), "is not what toolchain"),
+    (lambda d: quick_tree(d)["packages"].remove(WHEEL), "platforms are not those"),
+    (lambda d: quick_tree(d)["packages"].append("wheel:zip-1.0-py3-none-any.whl"), "has no entry"),
+    (lambda d: quick_tree(d)["packages"].reverse(), "not sorted"),
+    (lambda d: d["pypi_tools"].update(uv=d["pypi_tools"].pop("quick")), "is not in this lock"),
+    (lambda d: artifact(d, "quick").pop("filename"), "a file name too"),
+    (
+        lambda d: artifact(d, "quick").update(filename="quick-0.8-py3-none-any.whl"),
+        "the file name of a wheel",
+    ),
+    (lambda d: artifact(d, "quick").update(filename="../quick-0.9-py3-none-any.whl"), "the file name of a"),
+    (lambda d: artifact(d, "chalk").update(filename="x.whl"), "only a wheel has one"),
+    (lambda d: artifact(d, "quick").update(registry="npm"), "the registry pypi"),
+    (lambda d: artifact(d, "quick").update(integrity="sha512:" + "0" * 128), "expected a sha256"),
+    (lambda d: artifact(d, "quick").update(authenticated="local"), "cannot be authenticated as local"),
+    (lambda d: artifact(d, "quick")["bins"].update(quick="a; b"), "an entry point such as"),
+    (lambda d: artifact(d, "quick")["bins"].update(quick="bin/../x"), "an entry point such as"),
+    (lambda d: artifact(d, "quick")["bins"].update(quick="os:system\n"), "an entry point such as"),
+    (lambda d: artifact(d, "quick").pop("bins"), "has no command"),
+    (lambda d: artifact(d, "mcp-server-look").pop("bins"), "no command that could be the server"),
+    (lambda d: artifact(d, "quick")["bins"].update(git="bin/quick"), "git is one of every image"),
+    (
+        lambda d: artifact(d, "kit")["bins"].update(quick="kit-1.2/bin/kit"),
+        "toolchain.pypi.quick too",
+    ),
+    (lambda d: artifact(d, "kit")["bins"].update(kit="../kit"), "a file below"),
+    (lambda d: artifact(d, "kit").update(version="1.2.0"), "no version"),
+    (lambda d: artifact(d, "kit").update(registry="npm"), "the registry local"),
+    (lambda d: artifact(d, "kit").update(authenticated="tofu"), "cannot be authenticated as tofu"),
+    (lambda d: artifact(d, "kit").update(parents=["skills.review"]), "is not what skills.review asks for"),
+]
+
+
+@pytest.mark.parametrize(("edit", "said"), ADDED_EDITS)
+def test_a_broken_wheel_or_archive_is_refused(edit: Callable[[dict[str, Any]], object], said: str) -> None:
+    changed = json.loads(lock_bytes(make_added_lock()))
+    edit(changed)
+    with pytest.raises(UsageError) as refused:
+        parse_lock(canonical(changed))
+    assert said in refused.value.what
 
 
 def test_without_white_space_it_is_rfc_8785() -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
+from io import BytesIO
 from pathlib import Path
 
 import pytest
@@ -11,10 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from images.errors import StateError
+from images.lock import ArtifactKind
+from provenance.audit.members import index_artifact
 from provenance.audit.report import MAX_LISTED, AuditReport, DifferenceKind, Origin, shown
 from provenance.audit.run import audit_image
 from tests.fakes.audited import CLAUDE, NATIVE, PLACED, Change, Honest, Layers, Made, honest, layer_bytes
-from tests.fakes.locks import AMD64, make_full_lock
+from tests.fakes.locks import AMD64, make_added_lock, make_full_lock
 from tests.fakes.tarballs import packages
 
 PI = "opt/agents/pi/node_modules"
@@ -488,3 +492,96 @@ def test_a_changed_or_missing_byte_of_a_server_or_skill_is_found(full: Honest, p
     ):
         report = full.audit(full.changed(change))
         assert path in {difference.path for difference in report.differences}
+
+
+# --- wheels and archives
+
+LOOK, QUICK, KIT = "opt/mcp/look", "opt/tools/quick", "opt/archives/kit"
+SITE = "lib/python3.11/site-packages"
+ADDED = {
+    "a module of a server": f"{LOOK}/{SITE}/mcp_server_look/__init__.py",
+    "a module that a server needs": f"{LOOK}/{SITE}/anyio/__init__.py",
+    "the metadata of a wheel": f"{QUICK}/{SITE}/quick-0.9.dist-info/METADATA",
+    "a program of a tool": f"{QUICK}/bin/quick",
+    "the data of a tool": f"{QUICK}/share/quick/words",
+    "a program of an archive": f"{KIT}/kit-1.2/bin/kit",
+    "a file of an archive": f"{KIT}/kit-1.2/share/notes",
+    "the settings of an environment": f"{QUICK}/pyvenv.cfg",
+    "the starter of a server": f"{LOOK}/run",
+    "the launcher of an entry point": "usr/local/bin/quick-show",
+    "the launcher of a script": "usr/local/bin/quick.sh",
+}
+ADDED_LINKS = {
+    "a program on the PATH": "usr/local/bin/quick",
+    "an archive's command on the PATH": "usr/local/bin/kit",
+    "the python of an environment": f"{LOOK}/bin/python3",
+}
+
+
+@pytest.fixture(scope="module")
+def added(tmp_path_factory: pytest.TempPathFactory) -> Honest:
+    return honest(tmp_path_factory.mktemp("added"), lock=make_added_lock())
+
+
+def test_wheels_and_archives_have_an_origin_each(added: Honest) -> None:
+    report = added.audit(added.image())
+    assert report.ok, report.differences
+    assert report.entries == sum(map(len, added.layers))
+
+
+@cases(ADDED)
+def test_a_planted_byte_in_each_kind_of_added_file_is_found(added: Honest, path: str) -> None:
+    planted = added.changed(edit(path, lambda made: replace(made, content=made.content + b"#")))
+    found(added.audit(planted), DifferenceKind.CHANGED, path, "other bytes")
+
+
+@cases(ADDED)
+def test_another_mode_of_each_kind_of_added_file_is_found(added: Honest, path: str) -> None:
+    planted = added.changed(edit(path, lambda made: replace(made, mode=made.mode ^ 0o111)))
+    found(added.audit(planted), DifferenceKind.CHANGED, path, "mode")
+
+
+@cases(ADDED, ADDED_LINKS)
+def test_a_missing_added_file_is_found(added: Honest, path: str) -> None:
+    found(added.audit(added.changed(drop(path))), DifferenceKind.MISSING, path)
+
+
+@cases(ADDED_LINKS)
+def test_an_added_link_that_leads_elsewhere_is_found(added: Honest, path: str) -> None:
+    planted = added.changed(edit(path, lambda made: replace(made, link="/tmp/evil")))
+    found(added.audit(planted), DifferenceKind.CHANGED, path, "leads to")
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        f"{LOOK}/{SITE}/evil.pth",
+        f"{LOOK}/{SITE}/mcp_server_look/__pycache__/__init__.cpython-311.pyc",
+        f"{QUICK}/{SITE}/quick-0.9.dist-info/INSTALLER",
+        f"{QUICK}/bin/evil",
+        f"{KIT}/kit-1.2/bin/evil",
+        "usr/local/bin/evil",
+    ],
+)
+def test_a_file_that_no_wheel_or_archive_has_is_found(added: Honest, path: str) -> None:
+    layer = next(
+        n
+        for n, entries in enumerate(added.layers)
+        if any(made.path == path.rpartition("/")[0].removesuffix("/__pycache__") for made in entries)
+    )
+    extra = Made(path, content=b"left out")
+    parents = {made.path for made in added.layers[layer]}
+    assert path not in parents
+    planted = added.audit(added.changed(add(extra, layer)))
+    assert not planted.ok
+    assert (DifferenceKind.EXTRA, path) in {(one.kind, one.path) for one in planted.differences}
+
+
+def test_a_wheel_or_archive_that_cannot_be_read_is_no_word_against_the_image(added: Honest) -> None:
+    for artifact in added.tiny.lock.artifacts:
+        if artifact.kind not in (ArtifactKind.WHEEL, ArtifactKind.ARCHIVE):
+            continue
+        broken = BytesIO(b"PK\x03\x04 no more of it than this")
+        with pytest.raises(StateError) as refused:
+            index_artifact(artifact, lambda _, raw=broken: nullcontext(raw))  # type: ignore[misc]
+        assert refused.value.where == artifact.id

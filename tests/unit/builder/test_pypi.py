@@ -1,0 +1,421 @@
+"""Python packages: nothing that the container says is believed. Archives: nothing is unpacked unread."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import tarfile
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from backend.runner import Ending, Outcome
+from builder.resolve.archive import lock_archives
+from builder.resolve.exchange import Resolver, Secrets
+from builder.resolve.newest import Standing
+from builder.resolve.pypi_job import PypiJob, perform_pypi
+from builder.resolve.pypi_making import Known, PypiPart, fetch_wheels, locked_wheels, make_pypi
+from builder.resolve.pypi_newest import newest_of_pypi
+from builder.resolve.python import Python
+from builder.resolve.release_age import AgeGate
+from builder.store import ContentStore
+from builder.updating import parse_moves, pin_names
+from images.additions import ArchivePin
+from images.config import ImageConfig, parse_config
+from images.digests import Digest, Integrity
+from images.errors import BuilderError, ExitCode, HostError, NetworkFailed, PinError, UsageError
+from images.lock import Authentication
+from images.oci import Platform
+from tests.fakes.locks import AMD64, BUILDER_TOML, make_lock
+from tests.fakes.wheels import make_wheel
+
+PYTHON = Python("3.11", "2.36")
+TOML = BUILDER_TOML.replace(
+    "[run]",
+    '[toolchain]\npypi = { quick = "0.9" }\n[mcp]\nlook = { pypi = "mcp-look", version = "1.0" }\n[run]',
+)
+WHEELS = {
+    "quick-0.9-py3-none-any.whl": make_wheel(
+        "quick", "0.9", {"quick.py": b""}, entry_points="[console_scripts]\nquick = quick:main\n"
+    ),
+    "mcp_look-1.0-py3-none-any.whl": make_wheel(
+        "mcp-look",
+        "1.0",
+        {"mcp_look.py": b""},
+        requires=("anyio",),
+        entry_points="[console_scripts]\nmcp-look = mcp_look:main\n",
+    ),
+    "anyio-4.0-py3-none-any.whl": make_wheel("anyio", "4.0", {"anyio.py": b""}),
+}
+TREES = {"quick": ["quick"], "mcp-look": ["anyio", "mcp_look"]}
+
+
+@dataclass
+class FakeIndex:
+    """Answers as the container does; a test may change any answer."""
+
+    wheels: dict[str, bytes] = field(default_factory=lambda: dict(WHEELS))
+    versions: dict[str, str] = field(default_factory=dict)
+    yanked: tuple[str, ...] = ()
+    error: dict[str, str] | None = None
+    extra: tuple[str, bytes] | None = None
+    gone: tuple[str, ...] = ()
+    came: str = "2026-01-01T00:00:00Z"
+    change: Callable[[dict[str, Any]], object] = lambda _: None
+    jobs: list[dict[str, Any]] = field(default_factory=list)
+
+    def __call__(self, job: bytes, result: Path, _: Callable[[bytes], None]) -> Outcome:
+        with tarfile.open(fileobj=io.BytesIO(job)) as archive:
+            member = archive.extractfile("job.json")
+            assert member is not None
+            asked = json.load(member)["pypi"]
+        self.jobs.append(asked)
+        files: list[tuple[str, bytes]] = []
+        document: dict[str, Any] = {"schema": 1, "error": self.error, "yanked": [], "newest": []}
+        if self.error is None:
+            for number, item in enumerate(asked["resolve"]):
+                files.append((f"pylocks/{number}.toml", self.pylock(item["name"])))
+                document["yanked"].append(list(self.yanked))
+            document["newest"] = [self.newest(item) for item in asked["newest"]]
+            for number, item in enumerate(asked["fetch"]):
+                files.append((f"wheels/{number}.whl", self.wheels[item["filename"]]))
+        self.change(document)
+        if self.extra:
+            files.append(self.extra)
+        files.append(("result.json", json.dumps(document).encode()))
+        with tarfile.open(result, "w") as out:
+            for name, content in files:
+                info = tarfile.TarInfo(name)
+                info.size = len(content)
+                out.addfile(info, io.BytesIO(content))
+        return Outcome(ending=Ending.EXITED, exit_code=0)
+
+    def pylock(self, package: str) -> bytes:
+        text = 'lock-version = "1.0"\n'
+        for start in TREES[package]:
+            filename = next(name for name in WHEELS if name.startswith(f"{start}-"))
+            name, version = filename.split("-")[:2]
+            sha256 = hashlib.sha256(WHEELS[filename]).hexdigest()
+            text += (
+                f'[[packages]]\nname = "{name.replace("_", "-")}"\nversion = "{version}"\n'
+                f'wheels = [{{ url = "https://x.test/{filename}", upload-time = {self.came}, '
+                f'hashes = {{ sha256 = "{sha256}" }} }}]\n'
+            )
+        return text.encode()
+
+    def newest(self, item: dict[str, Any]) -> dict[str, Any]:
+        def one(version: str, yanked: bool) -> dict[str, Any]:
+            return {"versions": [{"version": version, "deprecated": yanked}]}
+
+        pinned = one(item["pinned"], bool(self.yanked))
+        return {
+            "found": one(self.versions.get(item["name"], item["pinned"]), False),
+            "pinned": {"code": "ETARGET"} if item["name"] in self.gone else pinned,
+        }
+
+
+@dataclass
+class Bench:
+    """An index, a store, and what is made of a configuration."""
+
+    root: Path
+    index: FakeIndex = field(default_factory=FakeIndex)
+
+    @property
+    def store(self) -> ContentStore:
+        return ContentStore(self.root / "store")
+
+    def resolver(self) -> Resolver:
+        return Resolver(
+            run=self.index, secrets=Secrets(), store=self.store, staging=self.root, on_progress=lambda _: None
+        )
+
+    def make(self, toml: str = TOML, **known: Any) -> PypiPart:
+        config = parse_config(toml, where="builder.toml")
+        given = {"python_for": lambda *_: PYTHON, **known}
+        return make_pypi(config, Known(**given), self.resolver())
+
+    def refused(self, **known: Any) -> BuilderError:
+        with pytest.raises(BuilderError) as found:
+            self.make(**known)
+        assert found.value.hint
+        return found.value
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Bench:
+    return Bench(tmp_path)
+
+
+def config(toml: str = TOML) -> ImageConfig:
+    return parse_config(toml, where="builder.toml")
+
+
+def test_servers_and_tools_with_their_wheels(bench: Bench) -> None:
+    part = bench.make()
+    (server,), (tool,) = part.servers, part.tools
+    assert (server.name, server.package, server.version) == ("look", "mcp-look", "1.0")
+    assert server.trees[0].wheels == (
+        "wheel:anyio-4.0-py3-none-any.whl",
+        "wheel:mcp_look-1.0-py3-none-any.whl",
+    )
+    assert (tool.trees[0].python, tool.trees[0].glibc) == ("3.11", "2.36")
+    found = {one.name: one for one in part.artifacts}
+    assert found["anyio"].parents == ("wheel:mcp_look-1.0-py3-none-any.whl",)
+    assert found["mcp-look"].parents == ("mcp.look",)
+    assert found["quick"].parents == ("toolchain.pypi.quick",)
+    assert found["quick"].bins == (("quick", "quick:main"),)
+    assert {one.authenticated for one in part.artifacts} == {Authentication.TOFU}
+    assert {one.registry for one in part.artifacts} == {"pypi"}
+    assert all(bench.store.intact(one.integrity) for one in part.artifacts)
+    asked = bench.index.jobs[0]["resolve"]
+    assert {(item["python"], item["platform"]) for item in asked} == {("3.11", "x86_64-manylinux_2_36")}
+
+
+def test_nothing_is_asked_where_nothing_is_from_pypi(bench: Bench) -> None:
+    def nobody(place: str, platform: Platform) -> Python:
+        raise AssertionError(place)
+
+    assert bench.make(BUILDER_TOML, python_for=nobody) == PypiPart()
+    assert bench.index.jobs == []
+
+
+def test_what_has_the_same_pin_and_python_is_not_resolved_again(bench: Bench) -> None:
+    part = bench.make()
+    lock = replace(
+        make_lock(),
+        pypi_mcp=part.servers,
+        pypi_tools=part.tools,
+        artifacts=(*make_lock().artifacts, *part.artifacts),
+    )
+    bench.index.jobs.clear()
+    assert bench.make(previous=lock) == part
+    assert bench.index.jobs == []
+    bench.make(previous=lock, renew=frozenset({"mcp.look"}))
+    assert [item["name"] for item in bench.index.jobs[0]["resolve"]] == ["mcp-look"]
+    bench.index.jobs.clear()
+    newer = {"python_for": lambda *_: Python("3.12", "2.36")}
+    bench.make(previous=lock, **newer)
+    assert len(bench.index.jobs[0]["resolve"]) == 2
+    for artifact in part.artifacts:
+        bench.store.path_of(artifact.integrity).unlink()
+    assert fetch_wheels(locked_wheels(lock), bench.resolver()) == 3
+    assert fetch_wheels(locked_wheels(lock), bench.resolver()) == 0
+
+
+@pytest.mark.parametrize(
+    ("code", "kind", "exit_code", "said"),
+    [
+        ("E404", PinError, ExitCode.PIN, "is not in the registry"),
+        ("ETARGET", PinError, ExitCode.PIN, "is not in the registry"),
+        ("ENOWHEEL", PinError, ExitCode.PIN, "has no wheel for the image's python on linux/amd64"),
+        ("ECONFLICT", PinError, ExitCode.PIN, "no versions that go together"),
+        ("EINTEGRITY", PinError, ExitCode.PIN, "not those that were pinned"),
+        ("E401", NetworkFailed, ExitCode.NETWORK, "the pypi registry refuses these credentials"),
+        ("E429", NetworkFailed, ExitCode.NETWORK, "asks us to slow down"),
+        ("E503", NetworkFailed, ExitCode.NETWORK, "failed"),
+        ("ENOTFOUND", NetworkFailed, ExitCode.NETWORK, "cannot be reached"),
+        ("CERT_UNTRUSTED", NetworkFailed, ExitCode.NETWORK, "certificate"),
+        ("EUV", HostError, ExitCode.HOST, "uv did not work"),
+    ],
+)
+def test_each_way_in_which_uv_fails(
+    bench: Bench, code: str, kind: type[BuilderError], exit_code: ExitCode, said: str
+) -> None:
+    label = "toolchain.pypi.quick = 0.9 on linux/amd64"
+    bench.index.error = {"code": code, "item": label, "spec": "quick==0.9"}
+    refused = bench.refused()
+    assert isinstance(refused, kind)
+    assert refused.code == exit_code
+    assert said in refused.what
+    if code in ("E404", "ETARGET"):
+        assert refused.hint == "move it to the newest: builder lock --upgrade toolchain.pypi.quick"
+
+
+def test_a_yanked_pin_is_refused_and_a_yanked_dependency_is_uvs_affair(bench: Bench) -> None:
+    bench.index.yanked = ("anyio==4.0",)
+    bench.make()
+    bench.index.yanked = ("quick==0.9",)
+    refused = bench.refused()
+    assert "quick 0.9 is yanked" in refused.what
+    assert "--upgrade toolchain.pypi.quick" in refused.hint
+
+
+def test_other_bytes_than_the_hash_says_are_not_stored(bench: Bench) -> None:
+    bench.index.wheels["quick-0.9-py3-none-any.whl"] = make_wheel("quick", "0.9", {"evil.py": b""})
+    assert "the bytes hash to" in bench.refused().what
+    assert not bench.store.holds(
+        Integrity("sha256", hashlib.sha256(WHEELS["quick-0.9-py3-none-any.whl"]).hexdigest())
+    )
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda document: document.pop("yanked"),
+        lambda document: document["yanked"].append([]),
+        lambda document: document.pop("newest"),
+    ],
+)
+def test_an_answer_of_another_form_ends_the_job(
+    bench: Bench, change: Callable[[dict[str, Any]], object]
+) -> None:
+    bench.index.change = change
+    assert isinstance(bench.refused(), HostError)
+
+
+def test_more_than_was_asked_ends_the_job(bench: Bench) -> None:
+    bench.index.extra = ("wheels/9.whl", b"x")
+    assert "more than was asked" in bench.refused().what
+    with pytest.raises(HostError, match="more than was asked"):
+        perform_pypi(PypiJob(), bench.resolver())
+
+
+def test_what_is_too_young_is_refused(bench: Bench) -> None:
+    now = datetime(2026, 1, 3, tzinfo=UTC)
+    gate = AgeGate(timedelta(days=7), now, frozenset({"quick@0.9"}))
+    refused = bench.refused(gate=gate)
+    assert "anyio@4.0 is 2 days old" in refused.what
+    assert "quick@0.9" not in refused.what
+    asked = bench.index.jobs[0]
+    assert asked["before"] == "2025-12-27T00:00:00+00:00"
+    assert asked["excepted"] == ["quick"]
+    bench.make(gate=AgeGate(timedelta(days=1), now))
+
+
+def test_what_is_newer(bench: Bench) -> None:
+    bench.index.versions = {"quick": "0.10", "mcp-look": "1.0"}
+    names = frozenset(pin_names(config()))
+    found = {one.name: one for one in newest_of_pypi(config(), {AMD64: PYTHON}, bench.resolver(), names)}
+    assert found["toolchain.pypi.quick"].target == "0.10"
+    assert found["mcp.look"].standing is Standing.CURRENT
+    assert found["mcp.look"].place == "mcp.look.version"
+    bench.index.versions = {"quick": "0.8", "mcp-look": "2.0rc1"}
+    found = {one.name: one for one in newest_of_pypi(config(), {AMD64: PYTHON}, bench.resolver(), names)}
+    assert found["toolchain.pypi.quick"].standing is Standing.AHEAD
+    assert found["mcp.look"].standing is Standing.UNKNOWN
+    bench.index.gone, bench.index.yanked = ("quick",), ("mcp-look==1.0",)
+    found = {one.name: one for one in newest_of_pypi(config(), {AMD64: PYTHON}, bench.resolver(), names)}
+    assert found["toolchain.pypi.quick"].standing is Standing.GONE
+    assert found["mcp.look"].deprecated
+    bench.index.jobs.clear()
+    unknown = newest_of_pypi(config(), {}, bench.resolver(), names)
+    assert {one.standing for one in unknown} == {Standing.UNKNOWN}
+    assert bench.index.jobs == []
+
+
+def test_moves_of_pypi_pins_take_pypi_versions() -> None:
+    names = pin_names(config())
+    assert {"mcp.look", "toolchain.pypi.quick"} <= set(names)
+    (move,) = parse_moves(["toolchain.pypi.quick=1.0rc1"], config())
+    assert move.target == "1.0rc1"
+    with pytest.raises(UsageError, match="is a range"):
+        parse_moves(["mcp.look=>=1"], config())
+
+
+# --- archives
+
+
+def pack(
+    *members: tuple[str, bytes, int], mode: str = "w:gz", odd: tuple[tarfile.TarInfo, ...] = ()
+) -> bytes:
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode=mode) as archive:  # type: ignore[call-overload]
+        for name, content, bits in members:
+            info = tarfile.TarInfo(name)
+            info.size, info.mode = len(content), bits
+            archive.addfile(info, io.BytesIO(content))
+        for info in odd:
+            archive.addfile(info)
+    return out.getvalue()
+
+
+def special(name: str, kind: bytes, link: str = "") -> tarfile.TarInfo:
+    info = tarfile.TarInfo(name)
+    info.type, info.linkname = kind, link
+    return info
+
+
+TOOL = ("kit/bin/kit", b"#!/bin/sh\n", 0o755)
+
+
+def locked(store: ContentStore, raw: bytes, *bins: tuple[str, str]) -> tuple[str, ...]:
+    sha256 = hashlib.sha256(raw).hexdigest()
+    store.put(io.BytesIO(raw), Integrity("sha256", sha256), what="kit", limit=1 << 20)
+    pin = ArchivePin("kit", Digest(f"sha256:{sha256}"), bins)
+    (archive,), (artifact,) = lock_archives((pin,), store, (AMD64,))
+    assert archive.artifact == artifact.id == "archive:kit"
+    assert artifact.authenticated is Authentication.LOCAL
+    assert artifact.size == len(raw)
+    return artifact.parents
+
+
+@pytest.mark.parametrize("mode", ["w:gz", "w"])
+def test_an_archive_by_its_hash(tmp_path: Path, mode: str) -> None:
+    store = ContentStore(tmp_path)
+    raw = pack(TOOL, ("./kit/notes", b"x", 0o600), mode=mode, odd=(special("kit/empty", tarfile.DIRTYPE),))
+    assert locked(store, raw, ("kit", "kit/bin/kit")) == ("archives.kit",)
+
+
+def test_an_archive_that_the_store_lacks(tmp_path: Path) -> None:
+    pin = ArchivePin("kit", Digest.of(b"nothing"))
+    with pytest.raises(PinError) as refused:
+        lock_archives((pin,), ContentStore(tmp_path), (AMD64,))
+    assert refused.value.code == ExitCode.PIN
+    assert refused.value.hint == "builder store add FILE"
+    assert str(Digest.of(b"nothing")) in refused.value.what
+
+
+HOSTILE: list[tuple[bytes, str]] = [
+    (pack(("../evil", b"", 0o644)), "a path that leaves it"),
+    (pack(("/etc/evil", b"", 0o644)), "a path that leaves it"),
+    (pack(("kit/./evil", b"", 0o644)), "a path that leaves it"),
+    (pack(("kit\\evil", b"", 0o644)), "not plain text"),
+    (pack(("kit/\x1b[2J", b"", 0o644)), "not plain text"),
+    (pack(TOOL, odd=(special("kit/x", tarfile.SYMTYPE, "/etc/passwd"),)), "a link or something else"),
+    (pack(TOOL, odd=(special("kit/x", tarfile.LNKTYPE, "kit/bin/kit"),)), "a link or something else"),
+    (pack(TOOL, odd=(special("kit/x", tarfile.FIFOTYPE),)), "a link or something else"),
+    (pack(TOOL, odd=(special("kit/x", tarfile.CHRTYPE),)), "a link or something else"),
+    (pack(TOOL, TOOL), "twice"),
+    (pack(TOOL, ("kit/bin/KIT", b"", 0o644)), "letter case alone"),
+    (pack(TOOL, ("kit/bin", b"", 0o644)), "a file and a directory"),
+    (pack(TOOL, odd=(special("kit/bin/kit", tarfile.DIRTYPE),)), "a file and a directory"),
+    (pack(), "holds no file"),
+    (pack(TOOL)[:-20], "no whole tar"),
+    (pack(TOOL)[:40] + b"\0" * 40, "no whole tar"),
+    (b"not an archive at all", "no whole tar"),
+    (b"PK\x03\x04 and so on", "is a zip"),
+    (b"\xfd7zXZ\0 and so on", "compressed with xz"),
+    (b"BZh9 and so on", "compressed with bzip2"),
+    (b"\x28\xb5\x2f\xfd and so on", "compressed with zstd"),
+]
+
+
+@pytest.mark.parametrize(("raw", "said"), HOSTILE, ids=[f"{n}-{said}" for n, (_, said) in enumerate(HOSTILE)])
+def test_a_hostile_archive_is_refused_by_name(tmp_path: Path, raw: bytes, said: str) -> None:
+    with pytest.raises(PinError) as refused:
+        locked(ContentStore(tmp_path), raw)
+    assert said in refused.value.what
+    assert "archives.kit" in refused.value.what
+    assert "builder store add FILE" in refused.value.hint
+
+
+@pytest.mark.parametrize(
+    ("path", "said"), [("kit/bin/other", "has no file"), ("kit/notes", "is not executable")]
+)
+def test_a_command_must_be_a_program_of_the_archive(tmp_path: Path, path: str, said: str) -> None:
+    with pytest.raises(PinError) as refused:
+        locked(ContentStore(tmp_path), pack(TOOL, ("kit/notes", b"", 0o644)), ("kit", path))
+    assert said in refused.value.what
+    assert "archives.kit.bins.kit" in refused.value.what
+
+
+def test_a_bomb_is_not_unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("builder.resolve.archive.MAX_UNPACKED", 100_000)
+    with pytest.raises(PinError, match="no whole tar"):
+        locked(ContentStore(tmp_path), pack(("zeros", bytes(1_000_000), 0o644)))
