@@ -1,4 +1,4 @@
-"""This machine's apt sources as text for the resolver: which archives there are, and whose keys sign them."""
+"""apt sources for the resolver, the operator's or this machine's: which archives, whose keys sign them."""
 
 from __future__ import annotations
 
@@ -32,15 +32,26 @@ def read_host_sources(etc: Path = Path("/etc/apt")) -> AptSources:
     folder = etc / "sources.list.d"
     if folder.is_dir():
         paths += sorted(path for path in folder.iterdir() if _LIST_NAME.fullmatch(path.name))
-    keys: dict[str, bytes] = {}
-    files = []
+    texts = []
     for path in paths[:MAX_FILES]:
         if path.is_file():
-            text = _SIGNED_BY.sub(
-                lambda found: found[1] + _key(found[2], keys), _read(path).decode("utf-8", "replace")
-            )
-            files.append((path.name, text))
-    return AptSources(tuple(files), tuple(keys.values()))
+            texts.append((path.name, _read(path)))
+    return _with_keys(texts)
+
+
+def given_sources(raw: bytes) -> AptSources:
+    """The operator's own list, one line or deb822. UsageError names a key file that is unfit."""
+    name = "given.sources" if re.search(rb"(?m)^Types:", raw) else "given.list"
+    return _with_keys([(name, raw)])
+
+
+def _with_keys(texts: list[tuple[str, bytes]]) -> AptSources:
+    keys: dict[str, bytes] = {}
+    files = tuple(
+        (name, _SIGNED_BY.sub(lambda found: found[1] + _key(found[2], keys), raw.decode("utf-8", "replace")))
+        for name, raw in texts
+    )
+    return AptSources(files, tuple(keys.values()))
 
 
 def _key(path: str, keys: dict[str, bytes]) -> str:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from builder.host_apt import AptSources, given_sources
 from builder.resolve.deb_failures import debian_failure
 from builder.resolve.deb_relations import find_parents
 from builder.resolve.exchange import Member, Resolver, exchange, said_error, unexpected
@@ -160,7 +161,7 @@ def fetch_debian(debs: Iterable[Artifact], suite: str, resolver: Resolver) -> in
 
 
 def _ask(request: dict[str, JsonValue], resolver: Resolver, take: Callable[[Member], None]) -> None:
-    sources = resolver.apt()
+    sources = _sources(resolver)
     request = {
         **request,
         "sources": [{"name": name, "content": content} for name, content in sources.files],
@@ -169,6 +170,13 @@ def _ask(request: dict[str, JsonValue], resolver: Resolver, take: Callable[[Memb
     document = exchange({"debian": request}, resolver, take)
     if (error := said_error(document, "code", "item")) is not None:
         raise debian_failure(*error)
+
+
+def _sources(resolver: Resolver) -> AptSources:
+    """The operator's own list, else none where an address stands behind the alias, else this machine's."""
+    if given := resolver.secrets.apt_sources.reveal():
+        return given_sources(given)
+    return AptSources() if DEBIAN_REGISTRY in dict(resolver.secrets.registries) else resolver.apt()
 
 
 def _fit(platform: Platform, base: DebianFacts | None) -> DebianFacts:

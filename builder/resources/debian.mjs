@@ -96,7 +96,7 @@ class Apt {
       this.keys.push(join(this.folder, 'keys', `given-${number}.${armoured ? 'asc' : 'gpg'}`))
       await writeFile(this.keys.at(-1), bytes)
     }
-    for (const file of await this.sources(debian)) {
+    for (const file of this.sources(debian)) {
       const content = file.content.replace(/@KEY(\d+)@/g, (_, number) => this.keys[Number(number)] ?? '')
       await writeFile(join(this.folder, 'sources', file.name), content)
     }
@@ -128,12 +128,11 @@ class Apt {
     this.options = Object.entries(values).flatMap(([name, value]) => ['-o', `${name}=${value}`])
   }
 
-  // The operator's own list, else the address behind the alias, else the sources of the machine that asks.
-  async sources(debian) {
-    const { file, address } = this.given
-    if (file) return [{ name: 'given.list', content: await readFile(file, 'utf8') }]
-    if (address) return [{ name: 'given.list', content: `deb ${address} ${this.asked.codename} main\n` }]
-    return debian.sources
+  // The sources that came with the questions, else the address behind the alias.
+  sources(debian) {
+    const { address } = this.given
+    if (debian.sources.length || !address) return debian.sources
+    return [{ name: 'given.list', content: `deb ${address} ${this.asked.codename} main\n` }]
   }
 
   // Only what the base's own distribution released for the base's own suite.

@@ -11,7 +11,7 @@ from builder.build_memory import state_bytes
 from images.render import render
 from tests.fakes.bases import base_facts, make_base
 from tests.fakes.engine import DOCKER_FACTS
-from tests.fakes.locks import AMD64
+from tests.fakes.locks import AMD64, with_toolchain
 from tests.unit.images.test_render import TEMPLATE, lock_of_template
 
 FACTS = dataclasses.replace(DOCKER_FACTS, kernel="6.18.0-13-amd64", remote=False)
@@ -47,6 +47,12 @@ def test_the_ceiling_leaves_memory_for_everything_else(tmp_path: Path) -> None:
     spare = -(-12 * inputs // 1024) * 1024
     (tmp_path / "meminfo").write_text(f"MemAvailable: {(4 << 20) + spare // 1024} kB\n")
     assert state_bytes(context, base, FACTS, tmp_path / "meminfo") == spare
+
+
+def test_dpkg_needs_an_overlayfs_with_attributes(tmp_path: Path) -> None:
+    (tmp_path / "meminfo").write_text("MemAvailable: 16000000 kB\n")
+    context = render(with_toolchain(lock_of_template()), AMD64, TEMPLATE, base_facts())
+    assert state_bytes(context, make_base(tmp_path / "base"), FACTS, tmp_path / "meminfo") == 0
 
 
 def test_a_machine_that_does_not_say(tmp_path: Path) -> None:

@@ -127,6 +127,20 @@ def write_result(bench: Bench, target: Path) -> Digest:
     return add_manifest(target, json.dumps(manifest).encode(), media_type=MEDIA_MANIFEST).digest
 
 
+def test_a_stage_alone_is_named_and_compared_with_no_plan(bench: Bench) -> None:
+    """A replay's image is a stage's: its layers are what counts, not its configuration."""
+    result = bench.root / "result"
+    init_layout(result)
+    for layer in bench.base.manifest.layers:
+        write_blob(result, read_blob(bench.base.layout, layer, 1 << 30), layer.media_type)
+    config = read_blob(bench.base.layout, bench.base.manifest.config, 1 << 20)
+    write_blob(result, config, bench.base.manifest.config.media_type)
+    add_manifest(result, bench.base.manifest.raw, media_type=MEDIA_MANIFEST)
+    bench.client(f'cp -r {result} "$here/staging/output"; exit 0')
+    assert bench.build(target="toolchain").digest == bench.base.digest
+    assert "--target=toolchain" in bench.build_call()
+
+
 def test_what_buildx_is_told(bench: Bench) -> None:
     result = bench.root / "result"
     digest = write_result(bench, result)

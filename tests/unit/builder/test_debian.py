@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import base64
 import io
 import json
 import tarfile
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from builder.resolve.debian import fetch_debian, keep_debian, resolve_debian
 from builder.resolve.exchange import Resolver, Secrets
 from builder.store import ContentStore
 from images.basefacts import DebianFacts
+from images.credentials import Secret
 from images.digests import Digest
 from images.errors import BuilderError, ExitCode, UsageError
 from images.lock import BaseLock
@@ -291,6 +293,29 @@ def test_sources_and_the_keys_that_they_name(tmp_path: Path) -> None:
     )
     assert found.keys == (b"-----BEGIN",)
     assert "a.test" not in repr(found)
+
+
+def test_the_operators_own_list_wins_over_the_machines_and_an_address_needs_none(
+    desk: Desk, tmp_path: Path
+) -> None:
+    key = tmp_path / "own.gpg"
+    key.write_bytes(b"own key")
+    archive = Archive([])
+    own = Secret(f"deb [signed-by={key}] https://user:hunter2@a.test x main\n".encode())
+    for secrets, sources in (
+        (Secrets(apt_sources=own), ["given.list"]),
+        (Secrets(apt_sources=own, registries=(("debian", "https://b.test"),)), ["given.list"]),
+        (Secrets(apt_sources=Secret(b"Types: deb\n")), ["given.sources"]),
+        (Secrets(registries=(("debian", "https://b.test"),)), []),
+        (Secrets(registries=(("npm", "https://b.test"),)), ["host.list"]),
+    ):
+        with pytest.raises(BuilderError):
+            resolve_debian(ASKED, {AMD64: FACTS}, replace(desk(archive), secrets=secrets))
+        assert [one["name"] for one in archive.asked[-1]["sources"]] == sources
+    first = archive.asked[0]
+    assert first["sources"][0]["content"].startswith("deb [signed-by=@KEY0@] https://user")
+    assert base64.b64decode(first["keys"][0]) == b"own key"
+    assert "hunter2" not in repr(AptSources((("x", "hunter2"),)))
 
 
 def test_a_machine_without_apt_has_no_sources(tmp_path: Path) -> None:
