@@ -11,8 +11,12 @@ FULL = Path(__file__).resolve().parents[3] / "examples/full"
 
 def test_the_full_example_has_tools_a_server_and_a_skill() -> None:
     project = open_project(FULL / "builder.toml")
-    assert project.config.debian == ("git", "make", "ripgrep")
-    assert [(pin.name, pin.args) for pin in project.config.mcp] == [("filesystem", ("/workspace",))]
+    assert project.config.debian == ("git", "make", "python3", "ripgrep")
+    assert [(pin.name, str(pin.index), pin.args) for pin in project.config.mcp] == [
+        ("fetch", "pypi", ()),
+        ("filesystem", "npm", ("/workspace",)),
+    ]
+    assert [(tool.name, tool.version) for tool in project.config.tools] == [("uv", "0.13.9")]
     (skill,) = project.skills()
     assert {file.path: file.executable for file in skill.lock.files} == {
         "SKILL.md": False,
