@@ -9,7 +9,8 @@ A launch, from a verified image to its signed record::
         backend.recover(engine, journal, leases, state_id, now)  # what dead controllers left
         admitted = backend.admit(verified, policy, probe, facts=engine.facts(), platform=platform)
         controller = backend.Controller(engine=engine, journal=journal, owner=owner, ...)
-        record = backend.launch_image(controller, admitted, backend.LaunchRequest(...))
+        with backend.redacted(output, secrets) as shown:  # for people and logs; without it: byte by byte
+            record = backend.launch_image(controller, admitted, backend.LaunchRequest(...), shown)
 
 A run's repository, from the operator's commit to the agent's::
 
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from backend.journal import Boundary, Entry, Journal, Removal
     from backend.launch import Controller, Output
     from backend.launch import launch as launch_image
+    from backend.live import redacted
     from backend.ownership import Owner, hold_lease
     from backend.plan import LaunchClass, LaunchPlan, LaunchRequest, plan_launch
     from backend.probe import HostProbe, probe_host
@@ -99,6 +101,7 @@ _HOMES: Final = {
     "read_head": "workspace.reading.read_head",
     "readable_keys": "admission.readable_keys",
     "recover": "recovery.recover",
+    "redacted": "live.redacted",
 }
 
 __all__ = [
@@ -147,6 +150,7 @@ __all__ = [
     "read_head",
     "readable_keys",
     "recover",
+    "redacted",
 ]
 
 
