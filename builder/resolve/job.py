@@ -20,7 +20,8 @@ MAX_NPM_LOCK: Final = 32 * 1024 * 1024
 class RootRequest:
     """One root package, exact, to be resolved from an empty directory for a platform.
 
-    ``before``: nothing that was published later is taken (RFC 3339); empty: whatever is there.
+    ``before``: nothing that was published later is taken (RFC 3339), but of the packages ``excepted``; empty:
+    whatever is there.
     """
 
     label: str  # for people: agents.pi = 0.73.1 on linux/amd64
@@ -28,6 +29,7 @@ class RootRequest:
     version: str
     platform: NpmPlatform
     before: str = ""
+    excepted: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +155,7 @@ def _request(job: Job) -> dict[str, JsonValue]:
                 "cpu": item.platform.cpu,
                 "libc": item.platform.libc,
                 "before": item.before,
+                "excepted": list(item.excepted),
             }
             for item in job.resolve
         ],

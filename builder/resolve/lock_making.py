@@ -285,9 +285,7 @@ def _resolve(roots: tuple[_Root, ...], trust: Trust, resolver: Resolver, pinned:
     if trust.gate is not None:
         require_old_roots(((root.package, root.version) for root in roots), trust.gate, resolver)
     questions = tuple(
-        RootRequest(
-            root.label, root.package, root.version, npm_platform(root.platform), _before(root, trust.gate)
-        )
+        RootRequest(root.label, root.package, root.version, npm_platform(root.platform), *_aged(trust.gate))
         for root in roots
     )
     try:
@@ -306,11 +304,11 @@ def _resolve(roots: tuple[_Root, ...], trust: Trust, resolver: Resolver, pinned:
         _take(root, tree, pinned)
 
 
-def _before(root: _Root, gate: AgeGate | None) -> str:
-    """Below an excepted pin npm takes what is there; what is too young is then named, and refused."""
-    if gate is None or f"{root.package}@{root.version}" in gate.excepted:
-        return ""
-    return gate.cutoff.isoformat()
+def _aged(gate: AgeGate | None) -> tuple[str, tuple[str, ...]]:
+    """For npm, which excepts packages and not versions: what it then takes that is too young is refused."""
+    if gate is None:
+        return "", ()
+    return gate.cutoff.isoformat(), tuple(sorted({label.rpartition("@")[0] for label in gate.excepted}))
 
 
 def _named(broken: PinError, pin: str) -> PinError:

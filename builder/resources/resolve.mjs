@@ -88,6 +88,7 @@ async function resolveOne(env, work, number, item) {
     'install', ...(foreign ? ['--force'] : []), '--package-lock-only', '--ignore-scripts', '--no-audit', '--no-fund', '--lockfile-version=3',
     '--install-strategy=hoisted', '--omit=dev',
     `--os=${item.os}`, `--cpu=${item.cpu}`, `--libc=${item.libc}`, ...(item.before ? [`--before=${item.before}`] : []),
+    ...(item.excepted ?? []).map((name) => `--min-release-age-exclude=${name}`),
   ])
   return readFile(join(folder, 'package-lock.json'))
 }

@@ -252,9 +252,8 @@ def test_an_exception_is_for_one_version_and_not_for_what_is_below_it(bench: Ben
         lock(bench, replace(TRUST, gate=gate))
     assert NATIVE in refused.value.what
     assert f"{CLAUDE} is" not in refused.value.what
-    befores = {item["label"].split(" ")[0]: item["before"] for item in bench.registry.jobs[-2]["resolve"]}
-    assert befores["agents.claude-code"] == ""
-    assert befores["agents.pi"] == gate.cutoff.isoformat()
+    told = {(item["before"], *item["excepted"]) for item in bench.registry.jobs[-2]["resolve"]}
+    assert told == {(gate.cutoff.isoformat(), "@anthropic-ai/claude-code")}
     lock(bench, replace(TRUST, gate=replace(gate, excepted=frozenset({CLAUDE, NATIVE}))))
 
 
