@@ -31,10 +31,12 @@ _BUILD_DIRECTORIES: Final = ("usr/bin", "bin")  # the PATH of the build's own st
 _RESERVED: Final = (
     "etc/agent-image.json",
     "opt/agents",
+    "opt/archives",
     "opt/builder",
     "opt/mcp",
     "opt/node",
     "opt/skills",
+    "opt/tools",
     "source",
     "usr/local/bin/claude",
     "usr/local/bin/node",

@@ -92,7 +92,10 @@ def make_pypi(config: ImageConfig, known: Known, resolver: Resolver) -> PypiPart
             else:
                 found.wheels[pin.place, platform] = kept
     _resolve(new, known.gate, resolver, found)
-    fetch_wheels(found.fetches(), resolver)
+    try:
+        fetch_wheels(found.fetches(), resolver)
+    except PinError as broken:
+        raise _named(broken, _owner(broken, pins, found)) from None
     return _compose(config, pins, found, resolver.store)
 
 
@@ -171,6 +174,15 @@ def _named(broken: PinError, pin: _Pin | None) -> PinError:
         if broken.reason == "not-found" and "has no wheel" not in broken.what:
             broken.hint = f"move it to the newest: builder lock --upgrade {pin.place}"
     return broken
+
+
+def _owner(broken: PinError, pins: tuple[_Pin, ...], found: _Found) -> _Pin | None:
+    """Whose directory needs the wheel that cannot be had; wheels that are chosen again may do without it."""
+    for (place, _), wheels in found.wheels.items():
+        for wheel in wheels:
+            if broken.where == wheel.filename or f"{wheel.name}=={wheel.version} " in f"{broken.what} ":
+                return next(pin for pin in pins if pin.place == place)
+    return None
 
 
 def _compose(config: ImageConfig, pins: tuple[_Pin, ...], found: _Found, store: ContentStore) -> PypiPart:

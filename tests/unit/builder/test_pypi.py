@@ -237,6 +237,21 @@ def test_each_way_in_which_uv_fails(
         assert refused.hint == "move it to the newest: builder lock --upgrade toolchain.pypi.quick"
 
 
+@pytest.mark.parametrize(("item", "spec"), [("", "anyio==4.0"), ("anyio-4.0-py3-none-any.whl", "")])
+def test_a_locked_wheel_that_is_gone_is_named_with_whose_it_is(bench: Bench, item: str, spec: str) -> None:
+    part = bench.make()
+    artifacts = (*make_lock().artifacts, *part.artifacts)
+    lock = replace(make_lock(), pypi_mcp=part.servers, pypi_tools=part.tools, artifacts=artifacts)
+    anyio = next(one for one in part.artifacts if one.name == "anyio")
+    bench.store.path_of(anyio.integrity).unlink()
+    bench.index.error = {"code": "ETARGET", "item": item, "spec": spec}
+    refused = bench.refused(previous=lock)
+    assert refused.code == ExitCode.PIN
+    assert isinstance(refused, PinError)
+    assert refused.pin == "mcp.look"
+    assert refused.hint == "move it to the newest: builder lock --upgrade mcp.look"
+
+
 def test_a_yanked_pin_is_refused_and_a_yanked_dependency_is_uvs_affair(bench: Bench) -> None:
     bench.index.yanked = ("anyio==4.0",)
     bench.make()
