@@ -51,6 +51,8 @@ _STATE = "tests/unit/builder/test_state.py::"
 _SIGNATURES = "tests/unit/provenance/test_npm_signatures.py::"
 _ORIGINS = "tests/unit/provenance/test_origins.py::"
 _VOUCHING = "tests/unit/builder/test_vouching.py::"
+_WHEEL = "tests/unit/builder/test_wheel.py::"
+_PYPI = "tests/unit/builder/test_pypi.py::"
 _JUDGE = "tests/unit/provenance/audit/test_judge.py::"
 
 EDITS = (
@@ -1069,5 +1071,59 @@ EDITS = (
         ' and "musl" not in found',
         "",
         "tests/unit/builder/test_base_check.py::test_a_base_without_glibc_is_refused",
+    ),
+    Edit(
+        "builder/resolve/wheel.py",
+        '        (member.flag_bits & _ENCRYPTED, "is encrypted"),\n',
+        "",
+        _WHEEL + "test_a_hostile_wheel_is_refused_by_name",
+    ),
+    Edit(
+        "builder/resolve/wheel.py",
+        " or start + length + _END.size != size",
+        "",
+        _WHEEL + "test_a_hostile_wheel_is_refused_by_name",
+    ),
+    Edit(
+        "builder/resolve/wheel.py",
+        'if place in GENERATED or place.startswith("bin/python"):',
+        "if place in GENERATED[:1]:",
+        _WHEEL + "test_a_hostile_wheel_is_refused_by_name",
+    ),
+    Edit(
+        "builder/resolve/pypi_making.py",
+        "if (content, mode) != (file.content, executable):",
+        "if mode != executable:",
+        _WHEEL + "test_two_wheels_may_share_a_file_and_not_a_place",
+    ),
+    Edit(
+        "builder/resolve/pypi_making.py",
+        "if (tree.python, tree.glibc) != (target.python.version, target.python.glibc):",
+        "if tree.glibc != target.python.glibc:",
+        _PYPI + "test_what_has_the_same_pin_and_python_is_not_resolved_again",
+    ),
+    Edit(
+        "builder/resolve/pypi_making.py",
+        'if f"{pin.package}=={pin.version}" in yanked:',
+        "if not yanked and not raw:",
+        _PYPI + "test_a_yanked_pin_is_refused_and_a_yanked_dependency_is_uvs_affair",
+    ),
+    Edit(
+        "builder/resolve/archive.py",
+        "if not (member.isreg() or member.isdir()) or member.issparse():",
+        "if member.issparse():",
+        _PYPI + "test_a_hostile_archive_is_refused_by_name",
+    ),
+    Edit(
+        "images/lock_addition_laws.py",
+        "        if owners.setdefault(name, place) != place:\n",
+        "        if not owners.setdefault(name, place):\n",
+        _LOCK + "test_a_broken_wheel_or_archive_is_refused",
+    ),
+    Edit(
+        "provenance/audit/wanted.py",
+        "_file(member.executable or command, member.content, item.artifact.id)",
+        "_file(member.executable, member.content, item.artifact.id)",
+        _AUDIT + "test_wheels_and_archives_have_an_origin_each",
     ),
 )

@@ -17,6 +17,7 @@ import pytest
 from backend.runner import Ending, Outcome
 from builder.resolve.archive import lock_archives
 from builder.resolve.exchange import Resolver, Secrets
+from builder.resolve.freshness import check_lock
 from builder.resolve.newest import Standing
 from builder.resolve.pypi_job import PypiJob, perform_pypi
 from builder.resolve.pypi_making import Known, PypiPart, fetch_wheels, locked_wheels, make_pypi
@@ -31,7 +32,7 @@ from images.digests import Digest, Integrity
 from images.errors import BuilderError, ExitCode, HostError, NetworkFailed, PinError, UsageError
 from images.lock import Authentication
 from images.oci import Platform
-from tests.fakes.locks import AMD64, BUILDER_TOML, make_lock
+from tests.fakes.locks import AMD64, BUILDER_TOML, make_added_lock, make_lock
 from tests.fakes.wheels import make_wheel
 
 PYTHON = Python("3.11", "2.36")
@@ -331,6 +332,37 @@ def test_moves_of_pypi_pins_take_pypi_versions() -> None:
     assert move.target == "1.0rc1"
     with pytest.raises(UsageError, match="is a range"):
         parse_moves(["mcp.look=>=1"], config())
+
+
+def test_a_lock_is_stale_when_a_pin_of_these_kinds_changed() -> None:
+    lock = make_added_lock()
+
+    def stale(text: str) -> set[str]:
+        config = parse_config(BUILDER_TOML.replace("[run]", f"{text}\n[run]"), where="builder.toml")
+        recipe = lock.recipe
+        return {
+            one for one in check_lock(config, lock, recipe) if one.startswith(("mcp.look", "tool", "arch"))
+        }
+
+    kit = lock.artifact("archive:kit").integrity.hex
+    tools = '[toolchain]\npypi = { quick = "0.9" }\n'
+    mcp = (
+        '[mcp]\nlook = { pypi = "mcp-server-look", version = "2026.10.24", '
+        'args = ["--quiet", "it\'s"], env = ["LOOK_AT"] }\n'
+    )
+    archives = f'[archives]\nkit = {{ sha256 = "{kit}", bins = {{ kit = "kit-1.2/bin/kit" }} }}\n'
+    fresh = tools + mcp + archives
+    assert stale(fresh) == set()
+    assert stale(fresh.replace('"0.9"', '"0.10"')) == {
+        "toolchain.pypi.quick: 0.9 is locked, 0.10 is asked for"
+    }
+    assert stale(fresh.replace('pypi = "mcp', 'npm = "mcp')) == {
+        "mcp.look: pypi:mcp-server-look@2026.10.24 is locked, mcp-server-look@2026.10.24 is asked for"
+    }
+    (said,) = stale(fresh.replace("bin/kit", "bin/kat"))
+    assert said.startswith(f"archives.kit: sha256:{kit}, kit = kit-1.2/bin/kit is locked")
+    (said,) = stale(tools + mcp)
+    assert said.endswith("is locked, nothing is asked for")
 
 
 # --- archives

@@ -14,7 +14,16 @@ from images.key import content_key
 from images.lock import Artifact, InstallScript, Lock, ScriptEvent, TreeEntry
 from provenance.layout import open_image
 from tests.fakes.layouts import make_image
-from tests.fakes.locks import AMD64, ARM64, base_image, integrity, make_full_lock, make_lock, npm
+from tests.fakes.locks import (
+    AMD64,
+    ARM64,
+    base_image,
+    integrity,
+    make_added_lock,
+    make_full_lock,
+    make_lock,
+    npm,
+)
 
 CHALK = "npm:chalk@5.6.2"
 
@@ -201,3 +210,32 @@ def test_servers_and_skills() -> None:
     assert lock_difference(lock, fresh).packages == ()
     gone = lock_difference(make_lock(), lock)
     assert {one.field.partition(".")[0] for one in gone.fields} == {"mcp", "skills"}
+
+
+def test_wheels_tools_and_archives() -> None:
+    lock = make_added_lock()
+    server, tool = lock.pypi_mcp[0], lock.pypi_tools[0]
+    root = server.trees[0].root
+    assert lock_difference(lock, lock).same
+    other = with_artifact(lock, root, integrity=integrity("other"))
+    (package,) = lock_difference(lock, other).packages
+    assert (package.name, package.other_bytes) == ("mcp-server-look", (lock.artifact(root).filename,))
+    # Another wheel of the same version is another file, not other bytes.
+    arm = replace(lock.artifact(root), filename="mcp_server_look-2026.10.24-py3-none-linux_aarch64.whl")
+    (package,) = lock_difference(lock, with_more(lock, arm)).packages
+    assert (package.before, package.after, package.other_bytes) == ((), (arm,), ())
+    changes = {
+        "toolchain.pypi.quick": replace(lock, pypi_tools=(replace(tool, version="1.0"),)),
+        "mcp.look": replace(lock, pypi_mcp=(replace(server, version="1.0"),)),
+        "mcp.look.args": replace(lock, pypi_mcp=(replace(server, args=()),)),
+        "archives.kit": with_artifact(lock, "archive:kit", integrity=integrity("kit")),
+        "archives.kit.bins": with_artifact(lock, "archive:kit", bins=()),
+        "python on linux/amd64": replace(
+            lock, pypi_mcp=(), pypi_tools=(replace(tool, trees=(replace(tool.trees[0], python="3.12"),)),)
+        ),
+    }
+    for field, changed in changes.items():
+        assert field in {one.field for one in lock_difference(lock, changed).fields}, field
+    fewer = replace(lock, pypi_tools=(replace(tool, trees=(replace(tool.trees[0], wheels=()),)),))
+    (change,) = lock_difference(lock, fewer).fields
+    assert change.field == "toolchain.pypi.quick, wheels on linux/amd64"
