@@ -6,6 +6,7 @@ import dataclasses
 import gzip
 import hashlib
 import io
+import json
 import tarfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,6 +41,11 @@ def cli(version: str) -> bytes:
     return f"#!/bin/sh\necho '{version}'\n".encode()
 
 
+def manifest(script: str) -> bytes:
+    """A package.json with nothing but its install script: what the lock says of it must stand there."""
+    return json.dumps({"scripts": {"postinstall": script}}).encode()
+
+
 def packages() -> dict[str, dict[str, File]]:
     """Artifact id -> files of its tarball."""
     return {
@@ -48,7 +54,7 @@ def packages() -> dict[str, dict[str, File]]:
             "package/LICENSE": (b"free\n", 0o644),
         },
         "npm:@anthropic-ai/claude-code@2.1.328": {
-            "package/package.json": (b"{}", 0o600),
+            "package/package.json": (manifest(POSTINSTALL), 0o600),
             "package/bin/claude.exe": (b"echo not installed; exit 1\n", 0o644),
             "package/install.sh": (INSTALL_SH, 0o644),
         },
@@ -131,6 +137,8 @@ def tiny_set(
             artifacts.append(artifact)
             continue
         files = {**packages(), **(changes or {})}[artifact.id]
+        if artifact.scripts_run:
+            files = {**files, "package/package.json": (manifest(script), 0o600)}
         if artifact.kind is ArtifactKind.WHEEL:
             raw = make_wheel(artifact.name, artifact.version, files)
         else:
