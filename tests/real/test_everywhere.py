@@ -5,17 +5,19 @@ from __future__ import annotations
 import os
 import re
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from backend.engines.protocol import Engine
 from builder.bootstrap import Bootstrapped
 from builder.state import State
 from images.config import parse_config
 from images.lock import ArtifactKind, Lock, config_digest
 from images.lockfile import lock_bytes, parse_lock
+from provenance.layout import list_images, open_image
 from tests.conftest import products_asked
 from tests.real.conftest import Evidence, FirstCommand
 from tests.real.spine import PROJECT, ROOT
@@ -30,10 +32,21 @@ HANDED_SMALL = ROOT / ".state/digest-small"
 
 @pytest.fixture(scope="module")
 def desk(
-    engine_name: str, kept_state: State, bootstrapped: Bootstrapped, tmp_path_factory: pytest.TempPathFactory
-) -> Tiny:
-    """A state and a configuration that trust nobody else's work, for one engine."""
-    return make_tiny(engine_name, kept_state, bootstrapped, tmp_path_factory.mktemp("desk"))
+    engine: Engine,
+    engine_name: str,
+    kept_state: State,
+    bootstrapped: Bootstrapped,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[Tiny]:
+    """A state and a configuration that trust nobody else's work, for one engine; its images go with it."""
+    made = make_tiny(engine_name, kept_state, bootstrapped, tmp_path_factory.mktemp("desk"))
+    before = {entry.digest for entry in list_images(kept_state.layout)}
+    yield made
+    for entry in list_images(made.state / "layout"):
+        if entry.digest not in before:
+            loaded = engine.find_image(open_image(made.state / "layout", entry.digest))
+            if loaded is not None:
+                engine.remove_image(loaded)
 
 
 @pytest.fixture(scope="session")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -118,4 +119,7 @@ def make_tiny(engine: str, kept: State, bootstrapped: Bootstrapped, root: Path) 
     scratch = root / "first"
     done = tiny.builder("init", str(scratch), "--unencrypted-keys", "--rebuilder", cwd=root)
     assert done.returncode == 0, done.stderr
+    # What init has probed holds for the next copy too: it names boot, engine and base.
+    for answers in (tiny.state / "probe").glob("*.json"):
+        shutil.copy2(answers, kept.probe / answers.name)
     return tiny
