@@ -176,8 +176,7 @@ class _Candidate:
                 )
             found[name] = kind
 
-        with _lines(one) as take:
-            outcome = self.git.own_objects(self.incoming, take)
+        outcome = self.git.own_objects(self.incoming, _by_line(one))
         if not outcome.ok:
             _refuse(CandidateReason.PACK, f"git cannot list the pack: {explain(outcome)}")
         if len(found) != announced:
@@ -186,8 +185,7 @@ class _Candidate:
 
     def _check_reach(self, own: dict[str, str], tip: str, base: str) -> None:
         reached: set[str] = set()
-        with _lines(reached.add) as take:
-            outcome = self.git.reached(self.incoming, tip, base, take)
+        outcome = self.git.reached(self.incoming, tip, base, _by_line(reached.add))
         if not outcome.ok:
             _refuse(CandidateReason.PREREQUISITES, f"not connected to its base: {explain(outcome)}")
         # An object that we have already may come again: a pack repeats what an older commit had.
@@ -213,8 +211,7 @@ def _incoming(repository: Repository) -> Iterator[Incoming]:
             shutil.rmtree(place)
 
 
-@contextlib.contextmanager
-def _lines(one: Callable[[str], None]) -> Iterator[Callable[[bytes], None]]:
+def _by_line(one: Callable[[str], None]) -> Callable[[bytes], None]:
     """Takes chunks and gives whole lines of bounded length to ``one``."""
     rest = bytearray()
 
@@ -227,7 +224,7 @@ def _lines(one: Callable[[str], None]) -> Iterator[Callable[[bytes], None]]:
         for line in whole:
             one(line.decode("ascii", "replace"))
 
-    yield take
+    return take
 
 
 def _take(git: Git, incoming: Incoming, reference: str, tip: str) -> None:

@@ -56,7 +56,7 @@ def find_origin(git: Git, path: Path) -> Origin:
             common_dir=common_dir,
             form=_format(settings, top),
             shallow=(common_dir / "shallow").exists(),
-            borrows=(common_dir / "objects/info/alternates").exists(),
+            borrows=_borrows(common_dir),
         )
     except (OSError, RuntimeError) as broken:  # RuntimeError: links in a circle
         reason = broken.strerror if isinstance(broken, OSError) else "links in a circle"
@@ -68,13 +68,13 @@ def find_origin(git: Git, path: Path) -> Origin:
 def _git_dir(top: Path) -> tuple[Path | None, Path]:
     entry = top / ".git"
     if entry.is_dir():
-        return top, _checked(entry.resolve(strict=True), top)
+        return top, _checked(_followed(entry, entry), top)
     if entry.is_file():  # a linked worktree, or a submodule
         text = read_small(entry, _POINTER_BYTES)
         if not text.startswith(b"gitdir: "):
             _no_repository(top)
         target = os.fsdecode(text.removeprefix(b"gitdir: ").rstrip(b"\r\n"))
-        return top, _checked((top / target).resolve(strict=True), top)
+        return top, _checked(_followed(entry, top / target), top)
     return None, _checked(top, top)
 
 
@@ -91,7 +91,34 @@ def _common_dir(git_dir: Path) -> Path:
     if not pointer.exists():
         return git_dir
     target = os.fsdecode(read_small(pointer, _POINTER_BYTES).rstrip(b"\r\n"))
-    return (git_dir / target).resolve(strict=True)
+    return _followed(pointer, git_dir / target)
+
+
+def _followed(pointer: Path, target: Path) -> Path:
+    """Where a pointer leads. Somebody else's pointer must not have us read what its writer may not read."""
+    found = target.resolve(strict=True)
+    if _owner(pointer) not in (os.geteuid(), 0, _owner(found)):
+        raise SourceRefused(
+            SourceReason.FOREIGN_POINTER,
+            f"a pointer of uid {_owner(pointer)} to what belongs to uid {_owner(found)}: {found}",
+            where=str(pointer),
+            hint=f"name {found} itself, if that is what you mean",
+        )
+    return found
+
+
+def _owner(path: Path) -> int:
+    return path.lstat().st_uid
+
+
+def _borrows(common_dir: Path) -> bool:
+    pointer = common_dir / "objects/info/alternates"
+    if not pointer.exists():
+        return False
+    for line in read_small(pointer, _POINTER_BYTES).split(b"\n"):
+        if line and not line.startswith(b"#"):
+            _followed(pointer, common_dir / "objects" / os.fsdecode(line))
+    return True
 
 
 def _no_repository(top: Path) -> NoReturn:

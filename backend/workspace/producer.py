@@ -88,6 +88,12 @@ printf 'agent-image-builder-export 1 %d %d\n' "$(wc -c <"$folder/manifest")" "$s
 cat "$folder/manifest" "$folder/pack"
 """
 
+# Links that were not copied in as links are made again here, where they lead nowhere but into the container.
+_PREPARE: Final = """\
+git read-tree HEAD
+git diff-files -z --name-only --diff-filter=T | git checkout-index --force -z --stdin
+"""
+
 _REASONS: Final = {
     NOT_DESCENDED: CandidateReason.NOT_DESCENDED,
     TOO_LARGE: CandidateReason.TOO_LARGE,
@@ -97,6 +103,11 @@ _REASONS: Final = {
 def export_command(base: str, max_pack: int) -> tuple[str, ...]:
     """What to run in the workspace, as the agent; its output is the export, see :mod:`export_frame`."""
     return ("sh", "-c", SCRIPT, "export", base, str(max_pack))
+
+
+def prepare_command() -> tuple[str, ...]:
+    """What to run once, as the agent, in a workspace that was copied in: it makes the index."""
+    return ("sh", "-euc", _PREPARE)
 
 
 def check_producer(outcome: Outcome) -> None:

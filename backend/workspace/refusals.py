@@ -12,6 +12,7 @@ class SourceReason(StrEnum):
 
     NOT_A_REPOSITORY = "not-a-repository"
     UNREADABLE = "unreadable"
+    FOREIGN_POINTER = "foreign-pointer"
     PARTIAL_CLONE = "partial-clone"
     UNSUPPORTED_FORMAT = "unsupported-format"
     NOT_A_COMMIT_ID = "not-a-commit-id"

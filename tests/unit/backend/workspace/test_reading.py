@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from backend.workspace import origin as module
 from backend.workspace.git import Git, open_git
 from backend.workspace.materialise import materialise
 from backend.workspace.origin import find_origin
@@ -387,3 +388,39 @@ def test_an_old_or_strange_git_is_refused(tmp_path: Path, answer: str) -> None:
 def test_no_git_at_all_is_refused_by_name(tmp_path: Path) -> None:
     with pytest.raises(HostError, match="no git on the PATH"):
         open_git(tmp_path, {"PATH": str(tmp_path)})
+
+
+@pytest.mark.parametrize("shape", [linked_worktree, submodule_checkout, borrowing, linked_git_dir])
+@pytest.mark.parametrize(
+    ("pointer_owner", "target_owner", "fine"), [(7, 8, False), (7, 7, True), (0, 8, True)]
+)
+def test_a_pointer_does_not_lend_our_eyes_to_its_writer(
+    *,
+    git: Git,
+    operator: Repo,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    shape: Callable[[Repo, Path], Repo],
+    pointer_owner: int,
+    target_owner: int,
+    fine: bool,
+) -> None:
+    repo = shape(operator, tmp_path)
+    pointers = {".git", "commondir", "alternates"}
+    monkeypatch.setattr(
+        module,
+        "_owner",
+        lambda path: pointer_owner if path.name in pointers and is_pointer(path) else target_owner,
+    )
+    monkeypatch.setattr(module.os, "geteuid", lambda: 1000)
+    if fine:
+        assert find_origin(git, repo.path)
+        return
+    with pytest.raises(SourceRefused, match="a pointer of uid 7 to what belongs to uid 8") as refused:
+        find_origin(git, repo.path)
+    assert refused.value.reason == SourceReason.FOREIGN_POINTER
+
+
+def is_pointer(path: Path) -> bool:
+    """A file or a link; not the directory that has the same name."""
+    return path.is_symlink() or path.is_file()
