@@ -93,7 +93,7 @@ def test_everything_runs_offline_as_the_agent_and_nothing_can_be_written(desk: D
     said = inside(
         desk,
         built,
-        "uv --version; idna encode bücher.example; kit;"
+        "uv --version; idna bücher.example; kit;"
         f"(printf '%s\\n' '{hello}'; sleep 8) | timeout 60 /opt/mcp/fetch/run 2>/dev/null;"
         "find /opt/mcp /opt/tools /opt/archives ! -type l \\( -writable -o ! -uid 0 \\) | head -3;"
         "find /opt/mcp /opt/tools -name '*.pyc' -o -name __pycache__ -o -name 'direct*' -o -name INSTALLER;"
