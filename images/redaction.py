@@ -8,6 +8,7 @@ accidents, not against a program that wants to smuggle something out: that one c
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from collections.abc import Iterable
 from typing import Final, TypeVar
 
@@ -228,11 +229,11 @@ class Redactor:
     def _ranges(self, data: bytes, *, blocks: bool) -> Ranges:
         """What is to be hidden: ascending, apart from each other. ``blocks``: private keys are looked for."""
         text = self._before + data
-        marks = _all_of(text, _MARK)
+        marks = [start for start, _ in _all_of(text, _MARK)]
         found = [
             (start, end)
             for start, end in (*_shapes(text, blocks=blocks), *self._values.find(text))
-            if end > len(self._before) and not any(a <= start and end <= b for a, b in marks)
+            if end > len(self._before) and not _is_in_mark(marks, start, end)
         ]
         merged: Ranges = []
         for start, end in sorted(found):
@@ -300,6 +301,12 @@ def _without(data: bytes, ranges: Ranges) -> bytes:
         parts += [data[at:start], _MARK]
         at = end
     return b"".join(parts) + data[at:]
+
+
+def _is_in_mark(marks: list[int], start: int, end: int) -> bool:
+    """Whether the range lies in what stands where something was hidden already."""
+    at = bisect_right(marks, start) - 1
+    return at >= 0 and end <= marks[at] + len(_MARK)
 
 
 def _shapes(text: bytes, *, blocks: bool) -> Ranges:

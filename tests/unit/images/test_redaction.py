@@ -300,12 +300,13 @@ def test_the_table_fits_what_is_looked_at_first() -> None:
         b"-----BEGIN PRIVATE KEY-----" * 2_000,
         b"known valu" * 6_000,
         b"A" * 60_000,
+        b"[redacted]" * 6_000,
     ],
     ids=lambda flood: repr(flood[:8]),
 )
 def test_no_text_takes_long(flood: bytes) -> None:
     began = time.process_time()
-    shown(flood * 3, (b"known value", b'\\"\\quoted\\"\\', b"AAAAAAAAAA"))
+    shown(flood * 3, (b"known value", b'\\"\\quoted\\"\\', b"AAAAAAAAAA", b"redacted"))
     assert time.process_time() - began < 5
 
 
@@ -317,3 +318,10 @@ def test_memory_is_bounded() -> None:
         redactor.feed(b"no newline at all, " * 3_400)
     grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
     assert grown < 3 * 1024  # kB; 6 MB went through
+
+
+@pytest.mark.parametrize("value", [b"redacted", b"[redacted]", b"[redacted", b"a [redacted] b"])
+def test_a_value_made_of_the_mark_itself_is_hidden_once(value: bytes) -> None:
+    once = shown(b"x " + value + b" y", (value,))
+    assert once == b"x [redacted] y"
+    assert shown(once, (value,)) == once
