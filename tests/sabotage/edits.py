@@ -54,6 +54,10 @@ _VOUCHING = "tests/unit/builder/test_vouching.py::"
 _WHEEL = "tests/unit/builder/test_wheel.py::"
 _PYPI = "tests/unit/builder/test_pypi.py::"
 _JUDGE = "tests/unit/provenance/audit/test_judge.py::"
+_WORKSPACE = "tests/unit/backend/workspace/"
+_HOSTILE = _WORKSPACE + "test_hostile_export.py::"
+_TREES = _WORKSPACE + "test_materialise.py::"
+_READING = _WORKSPACE + "test_reading.py::"
 
 EDITS = (
     Edit(
@@ -1125,5 +1129,107 @@ EDITS = (
         "_file(member.executable or command, member.content, item.artifact.id)",
         "_file(member.executable, member.content, item.artifact.id)",
         _AUDIT + "test_wheels_and_archives_have_an_origin_each",
+    ),
+    Edit(
+        "backend/commands.py",
+        'f"--data={self.memory}", ',
+        "",
+        "tests/unit/backend/test_runner.py::test_memory_time_and_file_size_are_limited",
+    ),
+    Edit(
+        "backend/workspace/git.py",
+        'f"{_SETTINGS}[safe]\\n\\tdirectory = {_quoted(str(git_dir))}\\n"',
+        'f"{_SETTINGS}[safe]\\n\\tdirectory = *\\n"',
+        _READING + "test_somebody_elses_repository_is_trusted_by_its_exact_path_only",
+    ),
+    Edit(
+        "backend/workspace/git.py",
+        'f"--strict={checks}"',
+        '"--fix-thin"',
+        _HOSTILE + "test_an_attack_is_refused_and_leaves_nothing",
+    ),
+    Edit(
+        "backend/workspace/git.py",
+        '"--ignore-submodules=dirty")',
+        '"--ignore-submodules=none")',
+        _WORKSPACE + "test_canaries.py::test_nothing_of_the_operators_repository_runs",
+    ),
+    Edit(
+        "backend/workspace/origin.py",
+        "if _owner(pointer) not in (os.geteuid(), 0, _owner(found)):",
+        "if not found:",
+        _READING + "test_a_pointer_does_not_lend_our_eyes_to_its_writer",
+    ),
+    Edit(
+        "backend/workspace/origin.py",
+        'if entry.name.endswith(".promisor"):',
+        "if not entry.name:",
+        _READING + "test_a_partial_clone_is_refused_by_name",
+    ),
+    Edit(
+        "backend/workspace/materialise.py",
+        "if tree != listing.commit.tree:",
+        "if not tree:",
+        _TREES + "test_what_is_on_the_disk_is_what_counts",
+    ),
+    Edit(
+        "backend/workspace/materialise.py",
+        "if path in links.kept:",
+        "if links.kept:",
+        _TREES + "test_links_stay_links_only_where_they_stay_inside",
+    ),
+    Edit(
+        "backend/workspace/names.py",
+        "if char not in _IGNORED",
+        "if char",
+        _TREES + "test_trick_names_are_refused",
+    ),
+    Edit(
+        "backend/workspace/trees.py",
+        "if order <= last or name in seen:",
+        "if order <= last:",
+        _TREES + "test_unsound_trees_are_refused",
+    ),
+    Edit(
+        "backend/workspace/trees.py",
+        "for _ in range(limits.depth):",
+        "for _ in range(limits.depth + 9):",
+        _TREES + "test_a_deep_tree_is_refused",
+    ),
+    Edit(
+        "backend/workspace/importing.py",
+        "if stored != [frame.pack_size]:",
+        "if not stored:",
+        _HOSTILE + "test_an_attack_is_refused_and_leaves_nothing",
+    ),
+    Edit(
+        "backend/workspace/importing.py",
+        "if kind not in _KINDS:",
+        "if not kind:",
+        _HOSTILE + "test_an_attack_is_refused_and_leaves_nothing",
+    ),
+    Edit(
+        "backend/workspace/importing.py",
+        "if not known.ok or missing:",
+        "if not known.ok:",
+        _HOSTILE + "test_an_attack_is_refused_and_leaves_nothing",
+    ),
+    Edit(
+        "backend/workspace/importing.py",
+        "if (pack.size, pack.sha256) != (frame.pack_size, frame.pack_sha256):",
+        "if pack.size != frame.pack_size:",
+        _HOSTILE + "test_a_manifest_is_taken_at_its_word_nowhere",
+    ),
+    Edit(
+        "backend/workspace/importing.py",
+        "            shutil.rmtree(place)",
+        "            pass",
+        _HOSTILE + "test_an_attack_is_refused_and_leaves_nothing",
+    ),
+    Edit(
+        "backend/workspace/export_frame.py",
+        "if status.st_size != start + pack_size:",
+        "if status.st_size < start + pack_size:",
+        _HOSTILE + "test_what_is_no_frame_is_refused",
     ),
 )
