@@ -57,6 +57,7 @@ class Holdings:
     blobs: set[Digest] = field(default_factory=set)
     needs: dict[Digest, frozenset[Digest]] = field(default_factory=dict)
     about: dict[Digest, Digest] = field(default_factory=dict)
+    past: dict[Digest, str] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -150,11 +151,11 @@ def _reasons(
     for digest, entry in entries.items():
         if entry.lock in locks:
             yield digest, f"built from {locks[entry.lock]}"
-    yield from _proved(layout, entries, wish)
+    yield from _proved(layout, entries, wish, holdings)
 
 
 def _proved(
-    layout: _Layout, entries: Mapping[Digest, LedgerEntry], wish: Wish
+    layout: _Layout, entries: Mapping[Digest, LedgerEntry], wish: Wish, holdings: Holdings
 ) -> Iterable[tuple[Digest, str]]:
     """Images with provenance, as far as the wish spares them: newest first within each name."""
     names: dict[str, list[tuple[datetime, Digest]]] = {}
@@ -173,6 +174,8 @@ def _proved(
         for rank, (built, digest) in enumerate(sorted(images, reverse=True)):
             if wish.spares(rank, built):
                 yield digest, f"{name}, built {built:%Y-%m-%d}, has evidence"
+            else:
+                holdings.past[digest] = f"{name}, built {built:%Y-%m-%d}, number {rank + 1} of its name"
 
 
 def _moment(text: str) -> datetime:
@@ -217,7 +220,7 @@ def _sort(layout: _Layout, holdings: Holdings) -> None:
             holdings.about[digest] = document.subject.digest
         why = _loose(document, digest, subjects, layout)
         if why:
-            holdings.loose[digest] = why
+            holdings.loose[digest] = holdings.past.get(digest, why)
             continue
         if digest not in holdings.held:
             holdings.held[digest] = "evidence of one that is held" if _is_about(document) else "not an image"

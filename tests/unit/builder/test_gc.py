@@ -178,6 +178,8 @@ def test_the_newest_of_each_name_are_kept(team: Team) -> None:
             one.digest for one in gone
         }, wish
     done = gc(team, keep=3)
+    (why,) = (one.why for one in done.removals if one.name == old[2].digest and one.thing is Thing.IMAGE)
+    assert why == "team/agents, built 2026-11-01, number 4 of its name"
     assert names(done, Thing.LEDGER) == {old[2].digest}
     # The statements about it go with it, and so does nothing else.
     entries = {one.digest for one in read_index(team.state.layout).manifests}
