@@ -168,7 +168,7 @@ def _ask(request: dict[str, JsonValue], resolver: Resolver, take: Callable[[Memb
         "keys": [base64.b64encode(key).decode() for key in sources.keys],
     }
     document = exchange({"debian": request}, resolver, take)
-    if (error := said_error(document, "code", "item")) is not None:
+    if (error := said_error(document, "code", "item", "hop")) is not None:
         raise debian_failure(*error)
 
 

@@ -32,12 +32,14 @@ SCRIPTS: Final = (
     "tar.mjs",
     "web.mjs",
     "clients.mjs",
+    "children.mjs",
     "debian.mjs",
     "pypi.mjs",
 )
 STEPS: Final = frozenset({"resolve", "view", "newest", "facts", "fetch", "pull"})
 MAX_RESULT: Final = 1024 * 1024
 DEADLINE: Final = 1800.0  # seconds
+SILENCE: Final = 60.0  # seconds that a registry may say nothing; a trickle counts as nothing
 _MAX_LINE: Final = 4096
 _KEPT_LINES: Final = 40  # of what is no progress: a stack trace with the error above it
 _NAMES_ERROR: Final = re.compile(rb"(?i)\b[a-z]*(error|exception)\b|cannot|no space|killed")
@@ -161,7 +163,7 @@ def exchange(
     said = _Lines(resolver.on_progress)
     try:
         outcome = resolver.run(job_tar(request, resolver.secrets), result, said.take)
-        _judge(outcome, said.complaint(resolver.secrets))
+        _judge(outcome, said.complaint(resolver.secrets), said.last)
         with result.open("rb") as file:
             return _read_result(file, on_member)
     finally:
@@ -170,7 +172,12 @@ def exchange(
 
 def job_tar(request: Mapping[str, JsonValue], secrets: Secrets) -> bytes:
     """The job as the container takes it on standard input."""
-    document = {"schema": 1, "registries": dict(secrets.registries), **request}
+    document = {
+        "schema": 1,
+        "registries": dict(secrets.registries),
+        "silence": int(SILENCE * 1000),
+        **request,
+    }
     pull = request.get("pull")
     login = secrets.login(str(pull["registry"])) if isinstance(pull, dict) else Secret(b"")
     variables = {name: value.reveal().decode() for name, value in secrets.npm_variables}
@@ -198,11 +205,11 @@ def job_tar(request: Mapping[str, JsonValue], secrets: Secrets) -> bytes:
     return out.getvalue()
 
 
-def _judge(outcome: Outcome, said: str) -> None:
+def _judge(outcome: Outcome, said: str, last: str) -> None:
     if outcome.ending is Ending.TIMED_OUT or (outcome.ending is Ending.EXITED and outcome.exit_code == 124):
         raise NetworkFailed(
             NetworkReason.UNREACHABLE,
-            f"the resolver was not done after {DEADLINE:.0f} seconds",
+            f"the resolver was not done after {DEADLINE:.0f} seconds; it was at: {last or 'the start'}",
             where="resolver",
             hint="look at the network, then again: builder lock",
         )
@@ -265,6 +272,7 @@ class _Lines:
 
     def __init__(self, on_progress: OnProgress) -> None:
         self._on_progress = on_progress
+        self.last = ""  # where it is
         self._rest = bytearray()
         self._other: deque[bytes] = deque(maxlen=_KEPT_LINES)
 
@@ -274,6 +282,7 @@ class _Lines:
         self._rest = rest[:_MAX_LINE]
         for line in lines:
             if (event := _event(bytes(line))) is not None:
+                self.last = f"{event.step} {event.name}".rstrip()
                 self._on_progress(event)
             elif line.strip():
                 self._other.append(bytes(line[:_MAX_LINE]))

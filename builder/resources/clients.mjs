@@ -8,8 +8,9 @@ import { dirname, join } from 'node:path'
 import { rootCertificates } from 'node:tls'
 import { fileURLToPath } from 'node:url'
 
+import { SILENCE } from './children.mjs'
+
 const JOB = dirname(fileURLToPath(import.meta.url))
-const SECONDS = 60 // of silence
 const RETRIES = 3
 
 const given = (name) => (existsSync(join(JOB, name)) ? join(JOB, name) : '')
@@ -26,7 +27,7 @@ export async function webOptions(job) {
   return {
     proxy: await read('proxy.json', null),
     authorities: given('ca.pem') ? [...rootCertificates, await readFile(given('ca.pem'), 'utf8')] : null,
-    silence: job.silence,
+    silence: job.silence ?? SILENCE,
   }
 }
 
@@ -35,7 +36,8 @@ export async function clientEnvironments(job, work) {
   const folder = join(JOB, 'clients')
   const home = join(work, 'home')
   for (const path of [folder, home]) await mkdir(path, { recursive: true, mode: 0o700 })
-  const setup = { job, work, folder, proxy: (await read('proxy.json', null)) ?? {}, bundle: await authorities(folder) }
+  const silence = job.silence ?? SILENCE
+  const setup = { job, silence, work, folder, proxy: (await read('proxy.json', null)) ?? {}, bundle: await authorities(folder) }
   const common = {
     PATH: '/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin',
     HOME: home,
@@ -59,7 +61,7 @@ async function authorities(folder) {
 // A quoted string means the same in npm's, uv's and apt's files for the letters that an address may have.
 const lines = (pairs) => pairs.filter(([, value]) => value).map(([start, value, end = '']) => `${start}"${value}"${end}\n`)
 
-async function npm({ job, work, folder, proxy }) {
+async function npm({ job, silence, work, folder, proxy }) {
   const config = (name, value) => [`npm_config_${name}`, value]
   const own = join(folder, 'npmrc')
   const bypass = (proxy.no_proxy ?? []).join(',')
@@ -76,7 +78,7 @@ async function npm({ job, work, folder, proxy }) {
       config('cache', join(work, 'cache')),
       config('logs_max', '0'),
       config('update_notifier', 'false'),
-      config('fetch_timeout', String(job.silence ?? SECONDS * 1000)),
+      config('fetch_timeout', String(silence)),
       config('fetch_retries', String(RETRIES)),
       config('fetch_retry_mintimeout', '1000'),
       config('fetch_retry_maxtimeout', '10000'),
@@ -85,7 +87,7 @@ async function npm({ job, work, folder, proxy }) {
   }
 }
 
-async function uv({ job, work, folder, proxy, bundle }) {
+async function uv({ job, silence, work, folder, proxy, bundle }) {
   const own = join(folder, 'uv.toml')
   const bypass = (proxy.no_proxy ?? []).map((name) => `"${name}"`).join(', ')
   const text = [
@@ -100,18 +102,18 @@ async function uv({ job, work, folder, proxy, bundle }) {
     UV_NO_PROGRESS: '1',
     UV_PYTHON_DOWNLOADS: 'never',
     UV_KEYRING_PROVIDER: 'disabled',
-    UV_HTTP_TIMEOUT: String(job.silence ? Math.ceil(job.silence / 1000) : SECONDS),
+    UV_HTTP_TIMEOUT: String(Math.ceil(silence / 1000)),
     UV_HTTP_RETRIES: String(RETRIES),
     NETRC: given('netrc') || '/dev/null',
     ...(bundle ? { SSL_CERT_FILE: bundle } : {}),
   }
 }
 
-async function apt({ job, folder, proxy, bundle }) {
+async function apt({ silence, folder, proxy, bundle }) {
   const own = join(folder, 'apt.conf')
   const none = join(folder, 'none')
   await mkdir(none, { recursive: true })
-  const seconds = String(job.silence ? Math.ceil(job.silence / 1000) : SECONDS)
+  const seconds = String(Math.ceil(silence / 1000))
   const text = lines([
     ['APT::Sandbox::User ', 'root', ';'], // the files of the job are root's alone
     ['Acquire::Retries ', String(RETRIES), ';'],

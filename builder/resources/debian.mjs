@@ -5,18 +5,19 @@
 //   fetch:   names and versions   -> the packages
 // No text of apt's is passed on: it may hold an address with a credential. Only codes of ours are, and names.
 
-import { spawn } from 'node:child_process'
 import { createHash } from 'node:crypto'
 import { mkdir, readdir, readFile, stat, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 
+import { addressIn, runClient, SILENCE } from './children.mjs'
 import { putBytes, putFile } from './tar.mjs'
 
 const ORIGINS = { debian: 'Debian', ubuntu: 'Ubuntu' }
 const KEYRINGS = ['/usr/share/keyrings', '/etc/apt/trusted.gpg.d', '/etc/apt/keyrings']
-const MAX_OUTPUT = 256 * 1024 * 1024
 
 const progress = (event) => process.stderr.write(JSON.stringify(event) + '\n')
+
+const patience = { silence: SILENCE }
 
 class AptFailed extends Error {
   constructor(code, item = '') {
@@ -27,24 +28,10 @@ class AptFailed extends Error {
 }
 
 // A child: its output, and its exit code. Its words are looked at and never passed on.
-function run(env, program, args, cwd) {
-  return new Promise((resolve, reject) => {
-    const child = spawn(program, args, { env, cwd, stdio: ['ignore', 'pipe', 'pipe'] })
-    const chunks = { stdout: [], stderr: [] }
-    let size = 0
-    for (const name of ['stdout', 'stderr']) {
-      child[name].on('data', (chunk) => {
-        size += chunk.length
-        if (size > MAX_OUTPUT) child.kill('SIGKILL')
-        else chunks[name].push(chunk)
-      })
-    }
-    child.on('error', (error) => reject(new AptFailed(String(error.code ?? 'ESPAWN'))))
-    child.on('close', (status) => {
-      const [stdout, stderr] = [Buffer.concat(chunks.stdout), Buffer.concat(chunks.stderr).toString()]
-      resolve({ status, stdout, stderr })
-    })
-  })
+async function run(env, program, args, cwd) {
+  const done = await runClient(program, args, { env, cwd, silence: patience.silence })
+  if (done.code) throw new AptFailed(done.code)
+  return done
 }
 
 // apt's words to a code; the more telling ones first.
@@ -72,7 +59,7 @@ function aptFailure({ stdout, stderr }) {
   const words = `${stdout.toString().slice(-20000)}\n${stderr}`
   const gone = GONE.exec(words)
   if (gone) return new AptFailed('E404', gone.slice(1).find(Boolean))
-  return new AptFailed(meaning(words, 'EAPT'))
+  return Object.assign(new AptFailed(meaning(words, 'EAPT')), { address: addressIn(words) })
 }
 
 // What one question sees: its own folders, architecture and preferences, and nobody's configuration.
@@ -276,7 +263,7 @@ async function fetchAll(apt, items) {
       const failure = aptFailure(done)
       // An index may name what its mirror no longer has.
       const code = failure.code === 'ENOINDEX' ? 'E404' : failure.code
-      throw new AptFailed(code, `${item.name}@${item.version}`)
+      throw Object.assign(new AptFailed(code, `${item.name}@${item.version}`), { address: failure.address })
     }
     const path = join(folder, file)
     await putFile('package.deb', { path, size: (await stat(path)).size })
@@ -285,7 +272,8 @@ async function fetchAll(apt, items) {
 
 // ``asked``: sources, keys, questions. ``work``: for what holds no secret; ``env``: apt's environment; ``sources``: what
 // the operator gives in place of them.
-export async function debian(asked, { env, sources, work }) {
+export async function debian(asked, { env, sources, work, silence }) {
+  patience.silence = silence
   for (const [number, one] of [...asked.resolve, ...asked.fetch].entries()) {
     const apt = new Apt({ env, sources }, join(work, `debian-${number}`), one)
     await apt.prepare(asked)

@@ -6,15 +6,14 @@
 //   fetch:   a wheel -> its file, found by its hash among those that uv lists for its package
 // No message of uv's is passed on: it may hold an address with a credential. Only codes and names of packages are.
 
-import { spawn } from 'node:child_process'
 import { mkdir, open, rm, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 
+import { addressIn, runClient } from './children.mjs'
 import { netrcLogin } from './clients.mjs'
 import { putBytes, putFile } from './tar.mjs'
 import { Failed, persist, refuse } from './web.mjs'
 
-const MAX_OUTPUT = 32 * 1024 * 1024
 const MAX_WHEEL = 4 * 1024 * 1024 * 1024
 
 // uv asks a Python about itself before anything else. There is none here, and none is needed: version and platform
@@ -99,40 +98,25 @@ function meaning(text) {
 }
 
 // uv as a child: its pylock.toml and the packages that it says are yanked, or an error with a code.
-function uv(env, cwd, args) {
-  return new Promise((resolve, reject) => {
-    const settings = { ...env, NO_COLOR: '1' }
-    const stdio = ['ignore', 'pipe', 'pipe']
-    const child = spawn('uv', ['pip', 'compile', ...args], { cwd, env: settings, stdio })
-    const parts = { stdout: [], stderr: [] }
-    let size = 0
-    for (const name of ['stdout', 'stderr']) {
-      child[name].on('data', (chunk) => {
-        size += chunk.length
-        if (size > MAX_OUTPUT) child.kill('SIGKILL')
-        else parts[name].push(chunk)
-      })
-    }
-    const fail = (found) => reject(Object.assign(new Error(found.code), found))
-    child.on('error', () => fail({ code: 'ESPAWN', spec: '' }))
-    child.on('close', (status) => {
-      const said = Buffer.concat(parts.stderr).toString()
-      const yanked = [...said.matchAll(new RegExp(`^warning: \`(${PIN})\` is yanked`, 'gm'))].map((found) => found[1])
-      if (status === 0) resolve({ lock: Buffer.concat(parts.stdout), yanked })
-      else fail(meaning(said.replace(/https?:\/\/\S+/g, '')))
-    })
-  })
+async function uv({ env, silence }, cwd, args) {
+  const settings = { ...env, NO_COLOR: '1' }
+  const done = await runClient('uv', ['pip', 'compile', ...args], { cwd, env: settings, silence })
+  const fail = (found) => Object.assign(new Error(found.code), found)
+  if (done.code) throw fail({ code: done.code, spec: '' })
+  const yanked = [...done.stderr.matchAll(new RegExp(`^warning: \`(${PIN})\` is yanked`, 'gm'))].map((found) => found[1])
+  if (done.status === 0) return { lock: Buffer.from(done.stdout), yanked }
+  throw fail({ ...meaning(done.stderr.replace(/https?:\/\/\S+/g, '')), address: addressIn(done.stderr) })
 }
 
 let folders = 0
 
 // These requirements for one Python on one platform, from an empty directory.
-async function compile(env, work, item, requirements, more = []) {
-  const folder = join(work, `compile-${(folders += 1)}`)
+async function compile(tools, item, requirements, more = []) {
+  const folder = join(tools.work, `compile-${(folders += 1)}`)
   await mkdir(folder)
   await writeFile(join(folder, 'requirements.in'), requirements.map((line) => `${line}\n`).join(''))
-  return uv(env, folder, [
-    '--python', await pythonFor(work, item.python),
+  return uv(tools, folder, [
+    '--python', await pythonFor(tools.work, item.python),
     '--python-version', item.python,
     '--python-platform', item.platform,
     '--only-binary', ':all:',
@@ -142,10 +126,10 @@ async function compile(env, work, item, requirements, more = []) {
   ])
 }
 
-async function newestOne(env, work, item, before) {
+async function newestOne(tools, item, before) {
   const ask = async (requirement, more, deprecated) => {
     try {
-      const { lock, yanked } = await compile(env, work, item, [requirement], ['--no-deps', ...more])
+      const { lock, yanked } = await compile(tools, item, [requirement], ['--no-deps', ...more])
       const version = /^version = "([^"]{1,100})"$/m.exec(lock.toString())
       if (!version) return { code: 'E404' }
       return { versions: [{ version: version[1], deprecated: deprecated && yanked.length > 0 }] }
@@ -172,11 +156,11 @@ function groups(items) {
 }
 
 // Where each wheel lies, by its hash; a package that is gone is named.
-async function addresses(env, work, items) {
+async function addresses(tools, items) {
   const found = new Map()
   for (const group of groups(items)) {
     const pins = [...new Set(group.map((item) => `${item.name}==${item.version}`))]
-    const { lock } = await compile(env, work, group[0], pins, ['--no-deps'])
+    const { lock } = await compile(tools, group[0], pins, ['--no-deps'])
     for (const [, url, sha256] of lock.toString().matchAll(/url = "([^"]+)"[^}]*?sha256 = "([0-9a-f]{64})"/g)) {
       found.set(sha256, url)
     }
@@ -195,9 +179,10 @@ async function download(web, url, path) {
   }
 }
 
-async function fetchAll({ env, web, work, progress }, items) {
+async function fetchAll(tools, items) {
+  const { web, work, progress } = tools
   if (!items.length) return
-  const urls = await addresses(env, work, items)
+  const urls = await addresses(tools, items)
   let bytes = 0
   for (const [number, item] of items.entries()) {
     const label = `${item.name}==${item.version}`
@@ -222,12 +207,12 @@ function ages(asked, pinned) {
 }
 
 export async function pypi(asked, tools, result) {
-  const { env, work, progress } = tools
+  const { progress } = tools
   result.yanked = []
   for (const [number, item] of asked.resolve.entries()) {
     progress({ step: 'resolve', name: item.label, done: number, total: asked.resolve.length })
     const pin = `${item.name}==${item.version}`
-    const { lock, yanked } = await compile(env, work, item, [pin], ages(asked, [item.name])).catch((error) => {
+    const { lock, yanked } = await compile(tools, item, [pin], ages(asked, [item.name])).catch((error) => {
       throw Object.assign(error, { item: item.label })
     })
     result.yanked.push(yanked)
@@ -235,7 +220,7 @@ export async function pypi(asked, tools, result) {
   }
   for (const [number, item] of asked.newest.entries()) {
     progress({ step: 'newest', name: item.name, done: number, total: asked.newest.length })
-    result.newest.push(await newestOne(env, work, item, ages(asked, [])))
+    result.newest.push(await newestOne(tools, item, ages(asked, [])))
   }
   await fetchAll(tools, asked.fetch)
 }

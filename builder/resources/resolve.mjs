@@ -11,12 +11,12 @@
 // not lost. Progress goes to standard error, one JSON object a line. No message of npm's is
 // passed on: it may hold an address with a credential. Only npm's error codes are.
 
-import { spawn } from 'node:child_process'
 import { mkdir, mkdtemp, readdir, readFile, rm, stat, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { dirname, join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 
+import { endClients, runClient, SILENCE } from './children.mjs'
 import { clientEnvironments, debianSources, loginOf, webOptions } from './clients.mjs'
 import { debian } from './debian.mjs'
 import { pull } from './pull.mjs'
@@ -26,10 +26,14 @@ import { failedHop, Web } from './web.mjs'
 
 const FETCH_BATCH = 12 // tarballs per npm
 const FETCH_PARALLEL = 2 // npm at once
-const MAX_OUTPUT = 64 * 1024 * 1024
+const LOOK = 2000 // milliseconds between two looks at a download
+const BACKOFF = 30_000 // milliseconds that npm waits in all before it tries again
+const LEAST = 1024 // bytes that must have come within the silence: a trickle is a stall
+const ON_THE_WAY = /^(E40[137]|E5\d\d|ECONN|ENOTFOUND|EAI_AGAIN|E?TIMEDOUT|EHOSTUNREACH|ENETUNREACH|ENPM|ERR_SOCKET|FETCH_ERROR|EAPT|EUV)/
 const JOB = dirname(fileURLToPath(import.meta.url))
 
 let step = '' // what we are doing
+let silence = SILENCE // milliseconds that a registry may say nothing
 
 function progress(event) {
   step = event.step
@@ -52,28 +56,17 @@ function specIn(error) {
 }
 
 // npm as a child: its JSON output, or NpmFailed with its error code.
-function npm(env, cwd, args) {
-  return new Promise((resolve, reject) => {
-    const child = spawn('npm', [...args, '--json'], { cwd, env, stdio: ['ignore', 'pipe', 'ignore'] })
-    const chunks = []
-    let size = 0
-    child.stdout.on('data', (chunk) => {
-      size += chunk.length
-      if (size > MAX_OUTPUT) child.kill('SIGKILL')
-      else chunks.push(chunk)
-    })
-    child.on('error', (error) => reject(new NpmFailed(String(error.code ?? 'ESPAWN'))))
-    child.on('close', (status) => {
-      let output = null
-      try {
-        output = JSON.parse(Buffer.concat(chunks).toString() || 'null')
-      } catch {
-        if (status === 0 && args[0] === 'view') return reject(new NpmFailed('EBADOUTPUT'))
-      }
-      if (status === 0) resolve(output)
-      else reject(new NpmFailed(String(output?.error?.code ?? 'ENPM').slice(0, 100), specIn(output?.error)))
-    })
-  })
+async function npm(env, cwd, args) {
+  const { status, stdout, code } = await runClient('npm', [...args, '--json'], { cwd, env, silence })
+  if (code) throw new NpmFailed(code)
+  let output = null
+  try {
+    output = JSON.parse(stdout || 'null')
+  } catch {
+    if (status === 0 && args[0] === 'view') throw new NpmFailed('EBADOUTPUT')
+  }
+  if (status !== 0) throw new NpmFailed(String(output?.error?.code ?? 'ENPM').slice(0, 100), specIn(output?.error))
+  return output
 }
 
 async function resolveOne(env, work, number, item) {
@@ -120,25 +113,11 @@ async function newestOne(env, work, item) {
 }
 
 // A child: it speaks TLS itself. Its lines are put into one array as they are.
-function askFacts(env, work, facts) {
-  return new Promise((resolve, reject) => {
-    const child = spawn(process.execPath, [join(JOB, 'facts.mjs')], { cwd: work, env, stdio: ['pipe', 'pipe', 'ignore'] })
-    child.stdin.on('error', () => {}) // it ended early: its exit code says so
-    child.stdin.end(JSON.stringify(facts))
-    const chunks = []
-    let size = 0
-    child.stdout.on('data', (chunk) => {
-      size += chunk.length
-      if (size > MAX_OUTPUT) child.kill('SIGKILL')
-      else chunks.push(chunk)
-    })
-    child.on('error', (error) => reject(new NpmFailed(String(error.code ?? 'ESPAWN'))))
-    child.on('close', (status) => {
-      if (status !== 0) return reject(new NpmFailed('ENPM'))
-      const lines = Buffer.concat(chunks).toString().split('\n').filter(Boolean)
-      resolve(Buffer.from(`[${lines.join(',')}]`))
-    })
-  })
+async function askFacts(env, work, facts) {
+  const options = { cwd: work, env, silence, input: JSON.stringify(facts) }
+  const { status, stdout, code } = await runClient(process.execPath, [join(JOB, 'facts.mjs')], options)
+  if (code || status !== 0) throw new NpmFailed(code || 'ENPM')
+  return Buffer.from(`[${stdout.split('\n').filter(Boolean).join(',')}]`)
 }
 
 const cached = (work, integrity) => {
@@ -148,14 +127,17 @@ const cached = (work, integrity) => {
 
 const sizeOf = (path) => stat(path).then((found) => found.size, () => null)
 
+const STALLED = 'ESTALLED' // we ended it, because nothing came
+
 // Several at once; when that fails, one by one, so that the one that failed can be named.
 async function fetchBatch(env, work, batch) {
   const add = (items) => npm(env, work, ['cache', 'add', ...items.map((item) => `${item.name}@${item.version}`)])
   try {
     await add(batch)
-  } catch {
+  } catch (error) {
     for (const item of batch) {
       if ((await sizeOf(cached(work, item.integrity))) !== null) continue
+      if (error.code === STALLED) throw Object.assign(new NpmFailed('ETIMEDOUT'), { item: `${item.name}@${item.version}` })
       try {
         await add([item])
       } catch (error) {
@@ -178,11 +160,18 @@ async function fetchAll(env, work, items) {
   const batches = []
   for (let start = 0; start < items.length; start += FETCH_BATCH) batches.push(items.slice(start, start + FETCH_BATCH))
   const count = { done: 0, bytes: 0, shown: 0 }
+  const look = { bytes: 0, done: -1, since: Date.now() }
+  // npm's own limit holds for its sockets one by one, each tried again: this one holds for all of them together.
+  const watch = () => {
+    if (count.shown - look.bytes >= LEAST || count.done > look.done) {
+      Object.assign(look, { bytes: count.shown, done: count.done, since: Date.now() })
+    } else if (Date.now() - look.since > 3 * silence + BACKOFF) endClients(STALLED)
+  }
   const tell = async () => {
     count.shown = Math.max(count.shown, count.bytes + (await underWay(work)))
     progress({ step: 'fetch', done: count.done, total: items.length, bytes: count.shown })
   }
-  const timer = setInterval(tell, 2000)
+  const timer = setInterval(() => tell().then(watch), LOOK)
   const fetched = new Map()
   const start = (number) => {
     if (number >= batches.length) return
@@ -239,7 +228,8 @@ async function answer(env, work, job, result) {
 
 // npm, uv and apt do not tell at which hop they failed; a request of ours to the same registry does.
 async function hopOf(env, web, error) {
-  if (!web.proxy || /^E(4(?!07|03)|TARGET|INTEGRITY|NOVERSIONS)/.test(error.code ?? '')) return {}
+  if (!web.proxy || error.hop || !ON_THE_WAY.test(error.code ?? '')) return {}
+  if (error.address !== undefined) return failedHop(web, error.address)
   const scope = /^(@[^/]+)\/./.exec(error.spec || error.item || '')?.[1]
   const ask = (key) => npmSays(env, ['config', 'get', key])
   const scoped = scope ? await ask(`${scope}:registry`) : ''
@@ -247,28 +237,25 @@ async function hopOf(env, web, error) {
 }
 
 // One line of npm's; empty when it fails.
-function npmSays(env, args) {
-  return new Promise((resolve) => {
-    const child = spawn('npm', args, { env, stdio: ['ignore', 'pipe', 'ignore'] })
-    const chunks = []
-    child.stdout.on('data', (chunk) => chunks.push(chunk))
-    child.on('error', () => resolve(''))
-    child.on('close', () => resolve(Buffer.concat(chunks).toString().trim()))
-  })
+async function npmSays(env, args) {
+  const { status, stdout } = await runClient('npm', args, { env, silence })
+  return status === 0 ? stdout.trim() : ''
 }
 
 async function perform(job, work, result) {
   const web = new Web(await webOptions(job))
   if (job.pull) return pull(job.pull, { web, login: await loginOf(), work }, result)
   const { npm: env, apt, uv } = await clientEnvironments(job, work)
-  if (job.debian) return debian(job.debian, { env: apt, sources: debianSources(job), work })
-  if (job.pypi) return pypi(job.pypi, { env: uv, web, work, progress }, result)
-  await answer(env, work, job, result).catch(async (error) => {
+  const located = async (error) => {
     throw Object.assign(error, await hopOf(env, web, error))
-  })
+  }
+  if (job.debian) return debian(job.debian, { env: apt, sources: debianSources(job), work, silence }).catch(located)
+  if (job.pypi) return pypi(job.pypi, { env: uv, web, work, progress, silence }, result).catch(located)
+  await answer(env, work, job, result).catch(located)
 }
 
 const job = JSON.parse(await readFile(join(JOB, 'job.json'), 'utf8'))
+silence = job.silence ?? SILENCE
 const result = { schema: 1, error: null, view: [], newest: [] }
 const told = ({ item = '', spec = '', hop = '', retryAfter = '' }) => ({ item, spec, step, hop, retry_after: retryAfter })
 

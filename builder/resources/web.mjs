@@ -5,7 +5,8 @@ import http from 'node:http'
 import https from 'node:https'
 import { createSecureContext } from 'node:tls'
 
-const SILENCE = 60_000 // milliseconds until an answer begins, and of each look at how much of it came
+import { SILENCE } from './children.mjs'
+
 const LEAST = 1024 // bytes that must have come between two looks: a trickle is a stall
 const MAX_REDIRECTS = 5
 const MAX_DOCUMENT = 4 * 1024 * 1024
@@ -27,7 +28,7 @@ export class Failed extends Error {
 
 export class Web {
   constructor({ proxy = null, authorities = null, silence = SILENCE } = {}) {
-    this.silence = silence
+    this.silence = silence // until an answer begins, and of each look at how much of it came
     this.proxy = proxy
     const { http: plain, https: secure, no_proxy: bypass = [] } = proxy ?? {}
     const proxyEnv = { http_proxy: plain, https_proxy: secure, no_proxy: bypass.join(',') }
@@ -48,7 +49,7 @@ export class Web {
 
   // An error of Node's, with the hop that it is about.
   located(url, error) {
-    if (!this.proxied(url)) return error
+    if (error instanceof Failed || !this.proxied(url)) return error
     if (error.code === 'ERR_PROXY_TUNNEL') {
       const status = error.statusCode ?? 502
       return new Failed(`E${status}`, { hop: status >= 500 ? 'beyond' : 'proxy' })
@@ -69,7 +70,14 @@ export class Web {
         response.destroy()
         reject(new Failed('E407', { hop: 'proxy' }))
       })
-      const timer = setTimeout(() => request.destroy(new Failed('ETIMEDOUT')), this.silence)
+      const late = () => {
+        // Without a socket that is connected, there is no tunnel yet, or no proxy.
+        const hop = this.proxied(url) && (!request.socket || request.socket.connecting) ? 'proxy' : ''
+        const failed = new Failed('ETIMEDOUT', { hop })
+        request.destroy(failed)
+        reject(failed) // a request that waits for its tunnel tells nobody that it was ended
+      }
+      const timer = setTimeout(late, this.silence)
       request.on('error', (error) => {
         clearTimeout(timer)
         reject(this.located(url, error))

@@ -266,6 +266,12 @@ def wrong_bytes(handler: Handler) -> None:
     handler.reply(200, b"{}")
 
 
+def other_bytes(handler: Handler) -> None:
+    """As many as there should be, but others: a disk that lies."""
+    digest = Digest(handler.path.rpartition("/")[2])
+    handler.reply(200, b"x" * blob_path(handler.server.layout, digest).stat().st_size)
+
+
 def truncated(handler: Handler) -> None:
     """Promises more than it sends."""
     handler.send_response(200)

@@ -18,6 +18,7 @@ import pytest
 
 from builder.bootstrap import Bootstrapped
 from builder.state import State, open_state
+from images.digests import Digest
 from provenance.layout import blob_path, open_image
 from provenance.layout_writing import add_manifest, init_layout
 from tests.fakes.locks import BASE_DIGEST, BUILDER_TOML
@@ -118,9 +119,10 @@ class Operator:
         assert list((self.state.root / "staging").iterdir()) == []
         return error
 
-    def containers(self) -> list[str]:
-        """Those of this state, in any state."""
-        words = [self.engine, "ps", "-aq", "--filter", f"label=agent-image-builder.state={self.state.id}"]
+    def containers(self, *, running: bool = False) -> list[str]:
+        """Those of this state; ended ones too, unless ``running``."""
+        which = "-q" if running else "-aq"
+        words = [self.engine, "ps", which, "--filter", f"label=agent-image-builder.state={self.state.id}"]
         return subprocess.run(words, capture_output=True, text=True, check=True).stdout.split()
 
     def lock(self) -> bytes:
@@ -131,7 +133,7 @@ class Operator:
 def company(kept_state: State, bootstrapped: Bootstrapped, tmp_path: Path) -> Iterator[Company]:
     images = tmp_path / "images"
     init_layout(images)
-    _link(kept_state, bootstrapped.base, images)
+    link_image(kept_state, bootstrapped.base, images)
     with open_company(images, tmp_path) as found:
         yield found
 
@@ -149,14 +151,15 @@ def make_operator(  # noqa: PLR0917  (fixtures)
     home.mkdir()
     state = open_state(home / "state")
     for digest in (images.resolver, images.build_container):
-        _link(kept, digest, state.layout)
+        link_image(kept, digest, state.layout)
     base = f"{IMAGES}/team/base@{images.base}"
     found = Operator(engine=engine, home=home, state=state, company=company, logins=logins, base=base)
     found.configure()
     return found
 
 
-def _link(kept: State, digest: Any, into: Path) -> None:
+def link_image(kept: State, digest: Digest, into: Path) -> None:
+    """As a push does, by hard links."""
     image = open_image(kept.layout, digest)
     for blob in (image.manifest.config, *image.manifest.layers):
         if not blob_path(into, blob.digest).exists():

@@ -1,0 +1,228 @@
+"""What a registry can do to a download: each failure has code and reason, is bounded, and leaves nothing."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime
+
+import pytest
+
+from builder.bootstrap import Bootstrapped
+from builder.cli.platform import host_platform
+from builder.cli.session import CLIENT_ENVIRONMENT
+from builder.locking import open_project, resolve_lock
+from builder.report import Reporter
+from builder.resolve import exchange
+from builder.settings import load_settings
+from builder.state import State
+from builder.workshop import Workshop
+from images.errors import BuilderError, ExitCode
+from provenance.layout import blob_path, open_image
+from provenance.layout_writing import init_layout
+from tests.real.company import (
+    Company,
+    Logins,
+    Send,
+    open_company,
+    other_bytes,
+    silent,
+    status,
+    trickle,
+    truncated,
+    wrong_bytes,
+)
+from tests.real.test_company import Operator, link_image, make_operator
+
+pytestmark = pytest.mark.real
+SILENCE = 3.0
+BOUND = 150.0  # seconds for any of them, on a busy machine
+GONE = 20.0  # seconds: PID 1 has five to end what it started
+PIN, NETWORK = ExitCode.PIN, ExitCode.NETWORK
+PACKAGE = "/@mariozechner/pi-coding-agent"
+TARBALL = "/tarballs/chalk-5.6.2.tgz"
+
+
+@pytest.fixture(scope="module")
+def company(
+    kept_state: State, bootstrapped: Bootstrapped, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Company]:
+    folder = tmp_path_factory.mktemp("company")
+    init_layout(folder / "images")
+    link_image(kept_state, bootstrapped.base, folder / "images")
+    with open_company(folder / "images", folder) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def operator(
+    engine_name: str,
+    kept_state: State,
+    bootstrapped: Bootstrapped,
+    company: Company,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Operator:
+    home = tmp_path_factory.mktemp("operator") / "home"
+    found = make_operator(engine_name, kept_state, bootstrapped, company, home, Logins())
+    found.configure(base="")
+    return found
+
+
+def resolve(operator: Operator, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`builder lock` without its last step, here, with little patience."""
+    monkeypatch.setattr(exchange, "SILENCE", SILENCE)
+    workshop = Workshop(
+        state=operator.state,
+        settings=load_settings(operator.home / "config/settings.toml"),
+        environment={name: value for name, value in os.environ.items() if name in CLIENT_ENVIRONMENT},
+        engine_name=operator.engine,
+        reporter=Reporter(),
+        platform=host_platform(),
+        now=lambda: datetime.now(UTC),
+    )
+    resolve_lock(workshop, open_project(operator.home / "project/builder.toml"))
+
+
+# What one of them shows for all clients of its kind; the others are in the long set.
+FAILURES: list[tuple[str, Send, ExitCode, str, str]] = [
+    (PACKAGE, status(429, retry_after="7"), NETWORK, "rate-limited", "resolve: the npm registry asks us to"),
+    (PACKAGE, silent(), NETWORK, "unreachable", "resolve: the npm registry cannot be reached"),
+    (TARBALL, status(403), NETWORK, "auth", "fetch: the npm registry refuses these credentials"),
+    (TARBALL, status(404), PIN, "not-found", "not in the registry (any more)"),
+    (TARBALL, truncated, NETWORK, "truncated", "fetch: the npm registry broke the connection off"),
+    (TARBALL, wrong_bytes, PIN, "integrity", "not those that were pinned"),
+    (TARBALL, trickle, NETWORK, "unreachable", "fetch: the npm registry cannot be reached"),
+    ("LAYER", status(503), NETWORK, "server", "pull: the registry failed (E503)"),
+    ("LAYER", other_bytes, NETWORK, "wrong-digest", "the registry sent other bytes than sha256:"),
+    ("LAYER", silent(), NETWORK, "unreachable", "pull: the registry cannot be reached (ETIMEDOUT)"),
+]
+LONG: list[tuple[str, Send, ExitCode, str, str]] = [
+    (PACKAGE, status(401), NETWORK, "auth", "resolve: the npm registry refuses these credentials"),
+    (PACKAGE, status(404), PIN, "not-found", "pi-coding-agent"),
+    (PACKAGE, status(503), NETWORK, "server", "resolve: the npm registry failed (E503)"),
+    (PACKAGE, truncated, NETWORK, "truncated", "resolve: the npm registry broke the connection off"),
+    (PACKAGE, trickle, NETWORK, "unreachable", "resolve: the npm registry cannot be reached"),
+    (TARBALL, status(500), NETWORK, "server", "fetch: the npm registry failed (E500)"),
+    (TARBALL, silent(), NETWORK, "unreachable", "fetch: the npm registry cannot be reached"),
+    ("LAYER", status(429, retry_after="7"), NETWORK, "rate-limited", "pull: the registry asks us to slow"),
+    ("LAYER", truncated, NETWORK, "truncated", "pull: the registry broke the connection off"),
+    ("LAYER", wrong_bytes, NETWORK, "truncated", "pull: the registry broke the connection off"),
+    ("LAYER", trickle, NETWORK, "unreachable", "pull: the registry cannot be reached (ETIMEDOUT)"),
+]
+TABLE = [*FAILURES, *(pytest.param(*row, marks=pytest.mark.long) for row in LONG)]
+
+
+@pytest.mark.parametrize(
+    ("path", "send", "code", "reason", "said"),
+    TABLE,
+    ids=[f"{path.rpartition('/')[2]}-{number}" for number, (path, *_) in enumerate([*FAILURES, *LONG])],
+)
+def test_bld_06_s_09_each_failure_is_bounded_named_and_leaves_nothing(  # noqa: PLR0917  (a table)
+    operator: Operator,
+    company: Company,
+    kept_state: State,
+    bootstrapped: Bootstrapped,
+    monkeypatch: pytest.MonkeyPatch,
+    path: str,
+    send: Send,
+    code: ExitCode,
+    reason: str,
+    said: str,
+) -> None:
+    layer = open_image(kept_state.layout, bootstrapped.base).manifest.layers[0].digest
+    company.answers = {layer if path == "LAYER" else path: send}
+    if path == "LAYER":  # the base is there since the first of these tests
+        blob_path(operator.state.layout, layer).unlink(missing_ok=True)
+    began = time.monotonic()
+    with pytest.raises(BuilderError) as found:
+        resolve(operator, monkeypatch)
+    error = found.value
+    assert (error.code, error.reason) == (code, reason), error
+    assert said in str(error)
+    assert error.where
+    assert error.hint
+    assert time.monotonic() - began < BOUND
+    assert operator.containers() == []
+    assert list((operator.state.root / "staging").iterdir()) == []
+    assert not (operator.home / "project/builder.lock").exists()
+
+
+HOPS = [
+    ("lets", "403", "auth", "the proxy does not let us reach the npm registry (E403)"),
+    ("reaches", "502", "unreachable", "the proxy does not reach the npm registry (E502)"),
+    ("login", "407", "auth", "the proxy wants a login, or another one (E407)"),
+    ("port", "refused", "unreachable", "the proxy cannot be reached (ECONNREFUSED)"),
+]
+
+
+@pytest.mark.parametrize(("what", "_how", "reason", "said"), HOPS, ids=[how for _, how, *_ in HOPS])
+def test_bld_05_the_hop_that_failed_is_named(  # noqa: PLR0917  (a table)
+    operator: Operator,
+    company: Company,
+    monkeypatch: pytest.MonkeyPatch,
+    what: str,
+    _how: str,
+    reason: str,
+    said: str,
+) -> None:
+    company.answers = {}
+    url = company.proxy.url(operator.logins)
+    if what in ("lets", "reaches"):
+        monkeypatch.setattr(company.proxy, what, re.compile(r"registry\.corp\.test:443"))
+    elif what == "login":
+        url = company.proxy.url(Logins(proxy="dummy-wrong-password"))
+    else:
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            url = f"http://{company.proxy.address.partition(':')[0]}:{free.getsockname()[1]}"
+    proxy = operator.write("proxy-other.toml", f'https = "{url}"\n')
+    operator.configure(base="", proxy_file=proxy)
+    try:
+        with pytest.raises(BuilderError) as found:
+            resolve(operator, monkeypatch)
+    finally:
+        operator.configure(base="")
+    assert (found.value.code, found.value.reason) == (NETWORK, reason), found.value
+    # Without its base, the image is pulled first; the registry of images is then what is not reached.
+    assert said in str(found.value) or said.replace("npm ", "") in str(found.value)
+    assert "dummy" not in f"{found.value} {found.value.hint}"
+    assert operator.containers() == []
+
+
+def test_a_killed_command_leaves_no_resolver(operator: Operator, company: Company) -> None:
+    company.answers = {PACKAGE: silent(120)}
+    process = subprocess.Popen(
+        operator.argv("lock"),
+        cwd=operator.home / "project",
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        company.requests.clear()
+        until = time.monotonic() + BOUND
+        while not any(PACKAGE in request for request in company.requests):
+            assert process.poll() is None
+            assert time.monotonic() < until
+            time.sleep(0.1)
+        assert len(operator.containers(running=True)) == 1
+    finally:
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    until = time.monotonic() + GONE
+    while operator.containers(running=True):
+        assert time.monotonic() < until, "it runs on, with a network and its secrets"
+        time.sleep(0.2)
+
+
+def test_the_next_command_works(
+    operator: Operator, company: Company, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    company.answers = {}
+    resolve(operator, monkeypatch)
+    assert operator.containers() == []
