@@ -76,6 +76,7 @@ class Operator:
         }
         lines = ["schema = 1", *(f"{key} = {value}" for key, value in values.items() if value)]
         lines += ["[registries]", f'npm = "https://{NPM}/"', f'pypi = "https://{PYPI}/simple/"']
+        lines += [f'debian = "https://{DEBIAN}/"']
         config = self.home / "config"
         config.mkdir(mode=0o700, exist_ok=True)
         (config / "settings.toml").write_text("\n".join(lines) + "\n")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import signal
@@ -17,12 +18,18 @@ from builder.bootstrap import Bootstrapped
 from builder.cli.platform import host_platform
 from builder.cli.session import CLIENT_ENVIRONMENT
 from builder.locking import open_project, resolve_lock
+from builder.providing import open_resolver
 from builder.report import Reporter
 from builder.resolve import exchange
+from builder.resolve.pypi_job import PypiAnswer, PypiFetch, PypiJob, PypiRoot, Target, perform_pypi
+from builder.resolve.pypi_tree import WheelChoice
+from builder.resolve.python import Python
 from builder.settings import load_settings
 from builder.state import State
 from builder.workshop import Workshop
+from images.digests import Integrity
 from images.errors import BuilderError, ExitCode
+from images.strictjson import JsonValue
 from provenance.layout import blob_path, open_image
 from provenance.layout_writing import init_layout
 from tests.real.company import (
@@ -73,10 +80,10 @@ def operator(
     return found
 
 
-def resolve(operator: Operator, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`builder lock` without its last step, here, with little patience."""
+def workshop_of(operator: Operator, monkeypatch: pytest.MonkeyPatch) -> Workshop:
+    """As the command line makes it, with little patience."""
     monkeypatch.setattr(exchange, "SILENCE", SILENCE)
-    workshop = Workshop(
+    return Workshop(
         state=operator.state,
         settings=load_settings(operator.home / "config/settings.toml"),
         environment={name: value for name, value in os.environ.items() if name in CLIENT_ENVIRONMENT},
@@ -85,7 +92,37 @@ def resolve(operator: Operator, monkeypatch: pytest.MonkeyPatch) -> None:
         platform=host_platform(),
         now=lambda: datetime.now(UTC),
     )
+
+
+def resolve(operator: Operator, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`builder lock` without its last step, here."""
+    workshop = workshop_of(operator, monkeypatch)
     resolve_lock(workshop, open_project(operator.home / "project/builder.toml"))
+
+
+def python_package(operator: Operator, monkeypatch: pytest.MonkeyPatch) -> PypiAnswer:
+    """Resolve one package at the company's index, and fetch its wheel."""
+    workshop = workshop_of(operator, monkeypatch)
+    target = Target(Python("3.11", "2.36"), host_platform())
+    root = PypiRoot("mcp.tool = 1.0.0 on linux/amd64", "company-tool", "1.0.0", target)
+    name, raw = operator.company.wheel
+    integrity = Integrity("sha256", hashlib.sha256(raw).hexdigest())
+    fetch = PypiFetch(WheelChoice("company-tool", "1.0.0", name, integrity), target)
+    with workshop.reporter.step("pypi") as step, open_resolver(workshop, step) as resolver:
+        found = perform_pypi(PypiJob(resolve=(root,), fetch=(fetch,)), resolver)
+        assert resolver.store.intact(integrity)
+        resolver.store.path_of(integrity).unlink()
+    return found
+
+
+def debian_code(operator: Operator, monkeypatch: pytest.MonkeyPatch) -> tuple[str, ...] | None:
+    """What apt says of the company's mirror: whoever gets as far as its signature got through."""
+    workshop = workshop_of(operator, monkeypatch)
+    asked = {"architecture": "amd64", "codename": "stable", "distribution": "", "packages": []}
+    question: dict[str, JsonValue] = {"debian": {"resolve": [], "fetch": [asked], "sources": [], "keys": []}}
+    with workshop.reporter.step("apt") as step, open_resolver(workshop, step) as resolver:
+        document = exchange.exchange(question, resolver, lambda _member: None)
+    return exchange.said_error(document, "code", "hop")
 
 
 # What one of them shows for all clients of its kind; the others are in the long set.
@@ -192,6 +229,67 @@ def test_bld_05_the_hop_that_failed_is_named(  # noqa: PLR0917  (a table)
     assert said in str(found.value) or said.replace("npm ", "") in str(found.value)
     assert "dummy" not in f"{found.value} {found.value.hint}"
     assert operator.containers() == []
+
+
+WHEEL = "/files/company_tool-1.0.0-py3-none-any.whl"
+INDEX = "/simple/company-tool/"
+PYPI_FAILURES: list[tuple[str, Send, ExitCode, str, str]] = [
+    (INDEX, status(403), NETWORK, "auth", "resolve: the pypi registry refuses these credentials"),
+    (INDEX, status(404), PIN, "not-found", "company-tool is not in the registry"),
+    (INDEX, silent(), NETWORK, "unreachable", "resolve: the pypi registry cannot be reached"),
+    (WHEEL, status(429, retry_after="7"), NETWORK, "rate-limited", "the pypi registry asks us to slow down"),
+    (WHEEL, truncated, NETWORK, "truncated", "the pypi registry broke the connection off"),
+    (WHEEL, wrong_bytes, PIN, "integrity", "company_tool-1.0.0"),
+    (WHEEL, trickle, NETWORK, "unreachable", "the pypi registry cannot be reached (ETIMEDOUT)"),
+]
+
+
+@pytest.mark.parametrize(
+    ("path", "send", "code", "reason", "said"),
+    PYPI_FAILURES,
+    ids=[f"{path.split('/')[1]}-{number}" for number, (path, *_) in enumerate(PYPI_FAILURES)],
+)
+def test_wheels_too(  # noqa: PLR0917  (a table)
+    operator: Operator,
+    company: Company,
+    monkeypatch: pytest.MonkeyPatch,
+    path: str,
+    send: Send,
+    code: ExitCode,
+    reason: str,
+    said: str,
+) -> None:
+    company.answers = {path: send}
+    with pytest.raises(BuilderError) as found:
+        python_package(operator, monkeypatch)
+    error = found.value
+    assert (error.code, error.reason) == (code, reason), error
+    assert said in str(error)
+    assert error.hint
+    assert operator.containers() == []
+    assert list((operator.state.root / "staging").iterdir()) == []
+    company.answers = {}
+    assert b"company" in python_package(operator, monkeypatch).locks[0]
+
+
+def test_uv_and_apt_log_in_through_the_proxy_as_npm_does(
+    operator: Operator, company: Company, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    company.answers = {}
+    assert debian_code(operator, monkeypatch) == ("EUNSIGNED", "")
+    monkeypatch.setattr(company, "logins", (Logins(debian="dummy-changed", pypi="dummy-changed"),))
+    assert debian_code(operator, monkeypatch) == ("E401", "")
+    with pytest.raises(BuilderError, match="pypi registry refuses these credentials") as found:
+        python_package(operator, monkeypatch)
+    assert "netrc" in found.value.hint
+    monkeypatch.setattr(company.proxy, "reaches", re.compile(r"none"))
+    assert debian_code(operator, monkeypatch) == ("E502", "beyond")
+    with pytest.raises(BuilderError, match=r"the proxy does not reach the pypi registry \(E502\)"):
+        python_package(operator, monkeypatch)
+    monkeypatch.setattr(company, "logins", (Logins(proxy="dummy-changed"),))
+    assert debian_code(operator, monkeypatch) == ("E407", "proxy")
+    with pytest.raises(BuilderError, match=r"the proxy wants a login, or another one \(E407\)"):
+        python_package(operator, monkeypatch)
 
 
 def test_a_killed_command_leaves_no_resolver(operator: Operator, company: Company) -> None:
