@@ -36,11 +36,12 @@ async function run(env, program, args, cwd) {
 
 // apt's words to a code; the more telling ones first.
 const MEANINGS = [
+  // First what the server said: without its index, apt calls a repository unsigned.
+  [/\b(?:401|403|407) {1,3}[A-Z]/, 'E401'],
+  [/\b429 {1,3}[A-Z]/, 'E429'],
+  [/\b5\d\d {1,3}[A-Z]/, 'E503'],
   [/NO_PUBKEY|EXPKEYSIG|REVKEYSIG|BADSIG|is not signed|signatures (?:were|couldn't)|not yet valid|no longer valid/, 'EUNSIGNED'],
   [/Hash Sum mismatch|has an unexpected size|unexpected size/, 'EINTEGRITY'],
-  [/\b401\b|\b403\b|\b407\b|Unauthorized|Forbidden/, 'E401'],
-  [/\b429\b/, 'E429'],
-  [/\b5\d\d {1,3}[A-Z]/, 'E503'],
   [/[Cc]ertificate verification|SSL|TLS/, 'ECERT'],
   [/No space left/, 'ENOSPC'],
   [/does not have a Release file|404 {1,3}Not Found/, 'ENOINDEX'],

@@ -41,6 +41,7 @@ from tests.fakes.tarballs import File, packages, tarball
 DOMAIN: Final = "corp.test"
 NPM, PYPI, DEBIAN, IMAGES = (f"{name}.{DOMAIN}" for name in ("npm", "pypi", "debian", "registry"))
 USER: Final = "someone"
+METADATA: Final = "Metadata-Version: 2.1\nName: company-tool\nVersion: 1.0.0\n"  # of the one wheel
 
 
 @dataclass(frozen=True)
@@ -123,13 +124,16 @@ class Handler(BaseHTTPRequestHandler):
         serve = {NPM: self.npm, PYPI: self.pypi, DEBIAN: self.debian, IMAGES: self.images}
         return serve[host](path) if host in serve else self.reply(404)
 
+    do_HEAD = do_GET  # noqa: N815  (the name that the server calls)
+
     def reply(self, status: int, body: bytes = b"", **headers: str) -> None:
         self.send_response(status)
         for name, value in {"content-length": str(len(body)), **headers}.items():
             self.send_header(name.replace("_", "-"), value)
         self.end_headers()
-        with contextlib.suppress(OSError):
-            self.wfile.write(body)
+        if self.command != "HEAD":
+            with contextlib.suppress(OSError):
+                self.wfile.write(body)
 
     def admitted(self, kind: str, challenge: str) -> bool:
         if self.server.knows(kind, self.headers.get("authorization", "")):
@@ -152,9 +156,14 @@ class Handler(BaseHTTPRequestHandler):
             return
         name, raw = self.server.wheel
         if path == "/simple/company-tool/":
-            link = f'<a href="/files/{name}#sha256={hashlib.sha256(raw).hexdigest()}">{name}</a>'
-            return self.reply(200, f"<!DOCTYPE html><html><body>{link}</body></html>".encode())
-        self.reply(200, raw) if path == f"/files/{name}" else self.reply(404)
+            sums = [hashlib.sha256(part).hexdigest() for part in (raw, METADATA.encode())]
+            link = (
+                f'<a href="/files/{name}#sha256={sums[0]}" data-core-metadata="sha256={sums[1]}">{name}</a>'
+            )
+            page = f"<!DOCTYPE html><html><body>{link}</body></html>".encode()
+            return self.reply(200, page, content_type="text/html")
+        found = {f"/files/{name}": raw, f"/files/{name}.metadata": METADATA.encode()}.get(path)
+        self.reply(404) if found is None else self.reply(200, found)
 
     def debian(self, path: str) -> None:
         if not self.admitted("debian", 'Basic realm="mirror"'):
@@ -324,7 +333,7 @@ def _wheel() -> tuple[str, bytes]:
     with zipfile.ZipFile(out, "w") as archive:
         info = "company_tool-1.0.0.dist-info"
         archive.writestr("company_tool.py", "")
-        archive.writestr(f"{info}/METADATA", "Metadata-Version: 2.1\nName: company-tool\nVersion: 1.0.0\n")
+        archive.writestr(f"{info}/METADATA", METADATA)
         archive.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
         archive.writestr(f"{info}/RECORD", "")
     return "company_tool-1.0.0-py3-none-any.whl", out.getvalue()
