@@ -115,10 +115,11 @@ def _build_and_look(
     """Build, scan, detect. Nothing is in the state's layout before the image is known to be clean."""
     # Imported when they are needed: a known image is answered without engine, BuildKit and scanner.
     from builder.bench import build_lock, detect_agents, open_bench, scan_for_credentials  # noqa: PLC0415
-    from builder.script_check import require_own_scripts  # noqa: PLC0415
+    from builder.script_check import require_own_commands, require_own_scripts  # noqa: PLC0415
 
     fetch_missing(workshop, lock)
     require_own_scripts(lock, workshop.store)
+    require_own_commands(lock, workshop.store)
     with open_bench(workshop, now) as bench, workshop.state.staging("build") as staging:
         built = build_lock(bench, lock, summary.platform, staging)
         clean = scan_for_credentials(bench, built, lock)

@@ -68,20 +68,7 @@ def _artifact(pin: ArchivePin, store: ContentStore, platforms: tuple[Platform, .
     if not store.intact(integrity):
         raise missing_archive(place, integrity)
     with store.open(integrity, place) as file:
-        files = {one.path: one for one in read_archive(file, place)}
-    for name, path in pin.bins:
-        if path not in files:
-            raise PinError(
-                f"{place}.bins.{name}: the archive has no file {path!r}",
-                where=place,
-                hint=f"list it and correct builder.toml: tar -tf FILE; it has {len(files)} files",
-            )
-        if not files[path].executable:
-            raise PinError(
-                f"{place}.bins.{name}: {path!r} is not executable in the archive",
-                where=place,
-                hint=f"chmod 755 {path}, pack it again, then: builder store add FILE",
-            )
+        check_commands(file, pin.bins, place)
     return Artifact(
         kind=ArtifactKind.ARCHIVE,
         name=pin.name,
@@ -94,6 +81,24 @@ def _artifact(pin: ArchivePin, store: ContentStore, platforms: tuple[Platform, .
         registry=LOCAL_REGISTRY,
         authenticated=Authentication.LOCAL,
     )
+
+
+def check_commands(file: BinaryIO, bins: tuple[tuple[str, str], ...], place: str) -> None:
+    """Read an archive whole; each command is a program in it. PinError naming what is not so."""
+    files = {one.path: one for one in read_archive(file, place)}
+    for name, path in bins:
+        if path not in files:
+            raise PinError(
+                f"{place}.bins.{name}: the archive has no file {path!r}",
+                where=place,
+                hint=f"list it and correct builder.toml: tar -tf FILE; it has {len(files)} files",
+            )
+        if not files[path].executable:
+            raise PinError(
+                f"{place}.bins.{name}: {path!r} is not executable in the archive",
+                where=place,
+                hint=f"chmod 755 {path}, pack it again, then: builder store add FILE",
+            )
 
 
 def read_archive(file: BinaryIO, what: str) -> tuple[_File, ...]:

@@ -193,8 +193,8 @@ def _compose(config: ImageConfig, pins: tuple[_Pin, ...], found: _Found, store: 
     for pin in pins:
         for platform in config.platforms:
             wheels = found.wheels[pin.place, platform]
-            python = found.targets[pin.place, platform].python
-            check_places({wheel: facts[wheel] for wheel in wheels}, python, pin.place)
+            python = found.targets[pin.place, platform].python.version
+            check_places({wheel.filename: facts[wheel] for wheel in wheels}, python, pin.place)
         trees[pin.place] = tuple(_tree(pin, platform, found) for platform in config.platforms)
     servers = (
         PypiServerLock(
@@ -260,14 +260,14 @@ def _facts(wheel: WheelChoice, store: ContentStore) -> WheelFacts:
     return facts
 
 
-def check_places(tree: Mapping[WheelChoice, WheelFacts], python: Python, place: str) -> None:
-    """Two wheels of one directory must not have different files at one path. PinError naming both."""
-    site = site_packages(python.version)
-    seen: dict[str, tuple[WheelChoice, bytes, bool]] = {}
-    above: dict[str, WheelChoice] = {}
+def check_places(tree: Mapping[str, WheelFacts], python: str, place: str) -> None:
+    """Two wheels (by file name) of one directory must not have different files at one path. PinError."""
+    site = site_packages(python)
+    seen: dict[str, tuple[str, bytes, bool]] = {}
+    above: dict[str, str] = {}
     for wheel, facts in tree.items():
         for path, file in facts.files.items():
-            placed = wheel_place(path, site, wheel.name)
+            placed = wheel_place(path, site, facts.name)
             if placed is None:
                 continue
             here, command = placed
@@ -275,15 +275,14 @@ def check_places(tree: Mapping[WheelChoice, WheelFacts], python: Python, place: 
             other, content, mode = seen.setdefault(here, (wheel, file.content, executable))
             if (content, mode) != (file.content, executable):
                 raise PinError(
-                    f"{other.filename} and {wheel.filename} have different files at {here[:200]}",
+                    f"{other} and {wheel} have different files at {here[:200]}",
                     where=place,
                     hint="pin versions that do not: pip would let the last one win",
                 )
             above |= dict.fromkeys(_parents(here), wheel)
     if both := sorted(set(above) & set(seen)):
         raise PinError(
-            f"{both[0][:200]} is a file of {seen[both[0]][0].filename} and a directory of "
-            f"{above[both[0]].filename}",
+            f"{both[0][:200]} is a file of {seen[both[0]][0]} and a directory of {above[both[0]]}",
             where=place,
             hint=HINT,
         )

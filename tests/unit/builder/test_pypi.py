@@ -24,14 +24,16 @@ from builder.resolve.pypi_making import Known, PypiPart, fetch_wheels, locked_wh
 from builder.resolve.pypi_newest import newest_of_pypi
 from builder.resolve.python import Python
 from builder.resolve.release_age import AgeGate
+from builder.script_check import require_own_commands
 from builder.store import ContentStore
 from builder.updating import parse_moves, pin_names
 from images.additions import ArchivePin
 from images.config import ImageConfig, parse_config
 from images.digests import Digest, Integrity
 from images.errors import BuilderError, ExitCode, HostError, NetworkFailed, PinError, UsageError
-from images.lock import Authentication
+from images.lock import Authentication, Lock
 from images.oci import Platform
+from tests.fakes.audited import honest
 from tests.fakes.locks import AMD64, BUILDER_TOML, make_added_lock, make_lock
 from tests.fakes.wheels import make_wheel
 
@@ -363,6 +365,39 @@ def test_a_lock_is_stale_when_a_pin_of_these_kinds_changed() -> None:
     assert said.startswith(f"archives.kit: sha256:{kit}, kit = kit-1.2/bin/kit is locked")
     (said,) = stale(tools + mcp)
     assert said.endswith("is locked, nothing is asked for")
+
+
+def test_a_build_holds_commands_and_zips_against_the_lock(tmp_path: Path) -> None:
+    """A lock that somebody else wrote: it is lawful, and says other things than wheels and archive do."""
+    made = honest(tmp_path, lock=make_added_lock())
+    lock, store = made.tiny.lock, made.tiny.store
+    kept = {one.id: one for one in lock.artifacts}
+    with pytest.raises(PinError, match="not those in the wheel"):
+        require_own_commands(lock, store)  # the fake lock names commands that its fake wheels do not have
+    quick = next(one for one in lock.artifacts if one.name == "quick")
+    look = next(one for one in lock.artifacts if one.name == "mcp-server-look")
+    own = {quick.id: (("quick", "bin/quick"), ("quick.sh", "python bin/quick.sh")), look.id: ()}
+
+    def with_bins(**more: tuple[tuple[str, str], ...]) -> Lock:
+        bins = own | {kept[f"archive:{name}"].id: value for name, value in more.items()}
+        return replace(
+            lock, artifacts=tuple(replace(one, bins=bins.get(one.id, one.bins)) for one in lock.artifacts)
+        )
+
+    require_own_commands(with_bins(), store)
+    with pytest.raises(PinError, match="is not executable in the archive"):
+        require_own_commands(with_bins(kit=(("kit", "kit-1.2/share/notes"),)), store)
+    with pytest.raises(PinError, match="has no file"):
+        require_own_commands(with_bins(kit=(("kit", "kit-1.2/bin/other"),)), store)
+    evil = make_wheel("quick", "0.9", {"../../evil": b""})
+    integrity = Integrity("sha256", hashlib.sha256(evil).hexdigest())
+    store.put(io.BytesIO(evil), integrity, what="evil", limit=1 << 20)
+    lawful = with_bins()
+    hostile = tuple(
+        replace(one, integrity=integrity) if one.id == quick.id else one for one in lawful.artifacts
+    )
+    with pytest.raises(PinError, match="a path that leaves it"):
+        require_own_commands(replace(lawful, artifacts=hostile), store)
 
 
 # --- archives

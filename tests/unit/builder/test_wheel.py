@@ -12,10 +12,9 @@ from collections.abc import Callable
 import pytest
 
 from builder.resolve.pypi_making import check_places
-from builder.resolve.pypi_tree import WheelChoice, read_pylock
+from builder.resolve.pypi_tree import read_pylock
 from builder.resolve.python import Python, installed_packages, python_of
 from builder.resolve.wheel import WheelFacts, read_wheel
-from images.digests import Integrity
 from images.errors import PinError, UsageError
 from images.oci import Platform
 from images.wheels import site_packages, wheel_place
@@ -167,14 +166,13 @@ def test_where_each_member_lies(path: str, placed: tuple[str, bool] | None) -> N
     assert wheel_place(path, site_packages("3.11"), "quick") == placed
 
 
-def choice(name: str) -> WheelChoice:
-    return WheelChoice(name, "1.0", f"{name}-1.0-py3-none-any.whl", Integrity("sha256", "0" * 64))
+ONE, TWO = "one-1.0-py3-none-any.whl", "two-1.0-py3-none-any.whl"
 
 
 def test_two_wheels_may_share_a_file_and_not_a_place() -> None:
     first = read_wheel(io.BytesIO(make_wheel("one", "1.0", {"ns/__init__.py": b"", "one.py": b"1"})), "one")
     same = read_wheel(io.BytesIO(make_wheel("two", "1.0", {"ns/__init__.py": b""})), "two")
-    check_places({choice("one"): first, choice("two"): same}, PYTHON, "mcp.x")
+    check_places({ONE: first, TWO: same}, "3.11", "mcp.x")
     for files, said in (
         ({"one.py": b"2"}, "different files at lib/python3.11/site-packages/one.py"),
         ({"one.py": (b"1", 0o755)}, "different files at"),
@@ -182,10 +180,10 @@ def test_two_wheels_may_share_a_file_and_not_a_place() -> None:
     ):
         other = read_wheel(io.BytesIO(make_wheel("two", "1.0", files)), "two")  # type: ignore[arg-type]
         with pytest.raises(PinError) as refused:
-            check_places({choice("one"): first, choice("two"): other}, PYTHON, "mcp.x")
+            check_places({ONE: first, TWO: other}, "3.11", "mcp.x")
         assert said in refused.value.what
-        assert "one-1.0-py3-none-any.whl" in refused.value.what
-        assert "two-1.0-py3-none-any.whl" in refused.value.what
+        assert ONE in refused.value.what
+        assert TWO in refused.value.what
 
 
 def pylock(*files: str, name: str = "quick", version: str = "1.0") -> bytes:
