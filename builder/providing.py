@@ -23,11 +23,13 @@ from builder.settings import SETTINGS_NAME, GivenImage
 from builder.workshop import Workshop, given_image, load_tool, made_image, recipe, tool_digest
 from images.config import BaseReference
 from images.digests import Digest
-from images.errors import PinError, UsageError, VerifyFailed
+from images.errors import NetworkFailed, NetworkReason, PinError, UsageError, VerifyFailed
 from images.lock import Lock, Recipe
 from images.oci import MEDIA_INDEX, OciImage, Platform
 from provenance.layout import list_images, open_image, read_blob
 from provenance.layout_writing import add_manifest, import_image
+
+PROXY_VARIABLES = frozenset({"HTTPS_PROXY", "HTTP_PROXY", "ALL_PROXY"})
 
 
 def provide(workshop: Workshop, role: Role) -> OciImage:
@@ -148,13 +150,26 @@ def open_resolver(workshop: Workshop, step: StepProgress, *, starter: bool = Fal
         hold_lease(workshop.state.leases, workshop.state.id) as owner,
         workshop.state.staging("resolve") as staging,
     ):
-        yield Resolver(
-            run=run,
-            secrets=secrets,
-            store=workshop.store,
-            staging=staging,
-            on_progress=on_progress,
-        )
+        try:
+            yield Resolver(
+                run=run,
+                secrets=secrets,
+                store=workshop.store,
+                staging=staging,
+                on_progress=on_progress,
+            )
+        except NetworkFailed as failed:
+            _mention_proxy(workshop, failed)
+            raise
+
+
+def _mention_proxy(workshop: Workshop, failed: NetworkFailed) -> None:
+    """Whoever has a proxy in the environment alone would look for the fault elsewhere."""
+    settings = workshop.settings
+    if failed.reason != NetworkReason.UNREACHABLE or settings.proxy or settings.proxy_file:
+        return
+    if name := next((one for one in workshop.given if one.upper() in PROXY_VARIABLES), ""):
+        failed.hint = f"{name} of your environment is not used: write proxy into {SETTINGS_NAME}, then again"
 
 
 def take_from(workshop: Workshop, source: Path) -> None:

@@ -1238,4 +1238,35 @@ EDITS = (
         "if status.st_size < start + pack_size:",
         _HOSTILE + "test_what_is_no_frame_is_refused",
     ),
+    Edit(
+        "builder/settings.py",
+        "if found[2] is not None and not login:",
+        "if found[2] is None and not login:",
+        "tests/unit/builder/test_settings.py::test_refused",
+    ),
+    Edit(
+        "builder/access.py",
+        "if _RESERVED.fullmatch(name):",
+        "if False:",
+        "tests/unit/builder/test_access.py::test_only_the_variables_that_npmrc_names_are_read",
+    ),
+    Edit(
+        "builder/resolve/exchange.py",
+        "text = hide(line, secrets.all())",
+        "text = hide(line, ())",
+        "tests/unit/builder/test_pulling.py::"
+        "test_what_a_broken_container_said_is_told_in_one_line_without_a_secret",
+    ),
+    Edit(
+        "builder/resolve/exchange.py",
+        "return found.get(host) or found.get(",
+        "return next(iter(found.values()), None) or found.get(",
+        "tests/unit/builder/test_access.py::test_a_login_goes_to_its_own_registry_alone",
+    ),
+    Edit(
+        "backend/runner.py",
+        "if self._command.hold_stdin and self._process.stdin is not None:",
+        "if False:",
+        "tests/unit/backend/test_runner.py::test_input_that_is_held_open_does_not_end",
+    ),
 )

@@ -27,7 +27,7 @@ from builder.providing import (
 )
 from builder.report import Reporter
 from builder.roles import Role
-from builder.settings import GivenImage, Settings
+from builder.settings import GivenImage, Proxy, Settings
 from builder.state import open_state
 from builder.workshop import Workshop, load_tool, recipe, tool_digest
 from images.config import parse_base, parse_config
@@ -62,6 +62,7 @@ class Bench:
         self.plans: list[ContainerPlan] = []
         self.made: dict[Role, Digest] = {}
         self.settings = Settings()
+        self.given: dict[str, str] = {}
         monkeypatch.setattr("backend.engines.select.connect", lambda *_: self.engine)
         monkeypatch.setattr("builder.bootstrap.bootstrapped_image", lambda _, role, **__: self.made.get(role))
 
@@ -75,6 +76,7 @@ class Bench:
             reporter=Reporter(stream=io.StringIO()),
             platform=AMD64,
             now=lambda: datetime(2026, 11, 29, tzinfo=UTC),
+            given=self.given,
         )
 
     def make(self, role: Role) -> Digest:
@@ -244,6 +246,18 @@ def test_cfg_06_a_vanished_digest_is_a_pin_error_and_no_tag_is_asked(bench: Benc
     assert "no longer has this digest" in error.what
     assert "settings.toml" in error.hint
     assert bench.asked() == [digest]
+
+
+@pytest.mark.parametrize("name", ["HTTPS_PROXY", "http_proxy", "ALL_PROXY"])
+def test_bld_05_a_proxy_that_only_the_environment_has_is_mentioned(bench: Bench, name: str) -> None:
+    bench.make(Role.RESOLVER)
+    bench.give(Role.BASE, Digest.of(b"unreachable"))
+    bench.registry.error = {"code": "ENOTFOUND", "retry_after": ""}
+    bench.given = {name: "http://me:dummy-word@p:1"}
+    error = bench.refused(Role.BASE)
+    assert error.hint.startswith(f"{name} of your environment is not used: write proxy into settings.toml")
+    bench.settings = replace(bench.settings, proxy=Proxy(https="http://p:1"))
+    assert "environment" not in bench.refused(Role.BASE).hint
 
 
 @pytest.mark.parametrize(
