@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from typing import Final
 
+import hypothesis
 import pytest
 
 from tests.joined import ASKED, report_untested
+
+# How long one example takes says how busy the machine is, and nothing about the program.
+hypothesis.settings.register_profile("ours", deadline=None)
+hypothesis.settings.load_profile("ours")
 
 # What `--engine` of the tests names -> the product that the command line and the dialects name.
 ENGINES: Final = {"docker": "docker", "docker-rootless": "docker", "podman": "podman"}
