@@ -100,7 +100,8 @@ def test_everything_runs_offline_as_the_agent_and_nothing_can_be_written(desk: D
         "until grep -q serverInfo ~/out || [ $n -gt 90 ]; do sleep 1; n=$((n + 1)); done;"
         "cat ~/out; exec 3>&-;"
         "find /opt/mcp /opt/tools /opt/archives ! -type l \\( -writable -o ! -uid 0 \\) | head -3;"
-        "find /opt/mcp /opt/tools -name '*.pyc' -o -name __pycache__ -o -name 'direct*' -o -name INSTALLER;"
+        "find /opt/mcp /opt/tools -name '*.pyc' -o -name __pycache__ -o -name INSTALLER;"
+        "find /opt/mcp /opt/tools -name direct_url.json;"
         "command -v mcp-server-fetch; cd /opt/archives/kit/kit-1.2; stat -c '%a %n' bin/kit share/words",
     )
     lines = said.splitlines()
