@@ -22,9 +22,9 @@ from pathlib import Path
 
 from isal import igzip
 
-from builder.base_check import read_base
+from builder.building.base_check import read_base
 from builder.resources import resource as packaged
-from builder.store import ContentStore
+from builder.storage.store import ContentStore
 from images.key import content_key
 from images.lock import Lock
 from images.lockfile import parse_lock

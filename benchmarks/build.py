@@ -29,13 +29,13 @@ from backend.engines.protocol import Engine
 from backend.engines.select import connect
 from backend.runner import Command, run
 from backend.tools import BuildContainer, build_container
-from builder.base_check import read_base
-from builder.build_memory import state_bytes
-from builder.buildkit import build_image
-from builder.buildx import take_buildx
+from builder.building.base_check import read_base
+from builder.building.buildkit import build_image
+from builder.building.buildx import take_buildx
+from builder.building.memory import state_bytes
 from builder.resources import resource
 from builder.state import State, open_state
-from builder.store import ContentStore
+from builder.storage.store import ContentStore
 from images.digests import Integrity
 from images.lock import Artifact, ArtifactKind, Lock
 from images.lockfile import parse_lock

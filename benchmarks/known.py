@@ -21,10 +21,10 @@ from pathlib import Path
 from backend.engines.select import connect
 from backend.runner import Command, run
 from benchmarks.build import Bench
-from builder.build_staging import stage_build
-from builder.buildx import take_buildx
+from builder.building.buildx import take_buildx
+from builder.building.staging import stage_build
 from builder.state import open_state
-from builder.store import ContentStore
+from builder.storage.store import ContentStore
 from images.lockfile import LOCK_NAME, parse_lock
 from provenance.layout import open_image
 

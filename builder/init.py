@@ -12,7 +12,7 @@ from typing import Final
 
 from backend.probe import HostProbe, ProbeState
 from builder.init_texts import BUILDER_TOML, POLICY_TOML, SETTINGS_TOML, TRUST_TOML
-from builder.settings import SETTINGS_NAME, parse_settings
+from builder.settings.settings_file import SETTINGS_NAME, parse_settings
 from builder.state import State
 from images.config import BaseReference, parse_config
 from images.credentials import Secret

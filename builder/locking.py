@@ -7,10 +7,10 @@ import stat
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from builder.references import refer_to_project
 from builder.resolve.freshness import check_lock, require_fresh
-from builder.settings import Settings, read_npm_keys
+from builder.settings.settings_file import Settings, read_npm_keys
 from builder.skills import ReadSkill, read_skills, store_skills
+from builder.storage.references import refer_to_project
 from builder.workshop import Workshop, recipe, tool_images
 from images.config import ImageConfig, parse_config
 from images.errors import PinError, StateError, UsageError
@@ -95,8 +95,8 @@ def resolve_lock(workshop: Workshop, project: Project, *, renew: frozenset[str] 
     """
     # Heavy, and not needed by whoever only reads a lock.
     from builder.providing import lock_recipe, open_resolver  # noqa: PLC0415
-    from builder.registry_trust import trust_of  # noqa: PLC0415
     from builder.resolve.lock_making import LockRequest, make_lock  # noqa: PLC0415
+    from builder.settings.registry_trust import trust_of  # noqa: PLC0415
 
     skills = project.skills()
     store_skills(skills, workshop.store)

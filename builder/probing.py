@@ -7,7 +7,7 @@ from backend.engines.protocol import Engine
 from backend.ownership import hold_lease
 from backend.probe import HostProbe, ProbeName, ProbeState
 from backend.probe_cache import probe
-from builder.base_check import read_base
+from builder.building.base_check import read_base
 from builder.providing import find, provide
 from builder.roles import Role
 from builder.workshop import Workshop, tool_digest

@@ -13,13 +13,13 @@ from backend.journal import Journal
 from backend.ownership import Owner, hold_lease
 from backend.runner import Outcome
 from backend.tools import buildkit_version
-from builder.access import read_secrets
 from builder.leftovers import remove_leftovers
 from builder.report import Progress as StepProgress
 from builder.resolve.exchange import Progress, Resolver, in_container
 from builder.resolve.pulling import BUILDER_TOML, Place, pull
 from builder.roles import Role
-from builder.settings import SETTINGS_NAME, GivenImage
+from builder.settings.access import read_secrets
+from builder.settings.settings_file import SETTINGS_NAME, GivenImage
 from builder.workshop import Workshop, given_image, load_tool, made_image, recipe, tool_digest
 from images.config import BaseReference
 from images.digests import Digest

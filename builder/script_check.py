@@ -6,7 +6,7 @@ from builder.resolve.archive import check_commands
 from builder.resolve.pypi_making import check_places, locked_wheels
 from builder.resolve.tarball import read_package
 from builder.resolve.wheel import WheelFacts, read_wheel
-from builder.store import ContentStore
+from builder.storage.store import ContentStore
 from images.errors import PinError
 from images.lock import Lock
 from images.lock_additions import WHEEL_ID

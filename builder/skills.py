@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from builder.store import ContentStore
+from builder.storage.store import ContentStore
 from images.additions import SkillPin
 from images.credentials import SHAPES, Shape
 from images.digests import Digest, Integrity

@@ -9,12 +9,12 @@ from datetime import datetime
 from pathlib import Path
 from typing import TypeAlias
 
-from builder.base_check import read_base
-from builder.image_check import check_image
+from builder.building.base_check import read_base
+from builder.building.image_check import check_image
+from builder.building.scanning import scan_built
 from builder.locking import Project, open_project, read_bounded, read_lock_file
-from builder.scanning import scan_built
 from builder.state import State
-from builder.store import ContentStore
+from builder.storage.store import ContentStore
 from builder.workshop import template_text
 from images.digests import Digest
 from images.errors import StateError, UsageError, VerifyFailed

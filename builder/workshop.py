@@ -16,9 +16,9 @@ from backend.engines.protocol import Engine
 from builder.report import Reporter
 from builder.resources import resource
 from builder.roles import Role
-from builder.settings import GivenImage, Settings
+from builder.settings.settings_file import GivenImage, Settings
 from builder.state import State
-from builder.store import ContentStore
+from builder.storage.store import ContentStore
 from images.digests import Digest
 from images.errors import HostError, UsageError
 from images.lock import Recipe, ToolImages

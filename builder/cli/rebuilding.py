@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from importlib.metadata import version
 
+from builder.building.rebuilding import Signer, rebuild
 from builder.cli.invocation import Invocation
 from builder.cli.session import key_of, open_workshop
-from builder.rebuilding import Signer, rebuild
 from builder.verifying import Chosen, Verification, verify_image
 from provenance.attest import signer_id
 from provenance.policy import Policy

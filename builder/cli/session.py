@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from builder.cli.invocation import Invocation
 from builder.cli.platform import host_platform
-from builder.settings import SETTINGS_NAME, Settings, load_settings
+from builder.settings.settings_file import SETTINGS_NAME, Settings, load_settings
 from builder.state import State, open_state
 from builder.workshop import Workshop
 from images.credentials import Secret

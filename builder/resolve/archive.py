@@ -10,7 +10,7 @@ from typing import BinaryIO, Final, cast
 
 from isal import igzip
 
-from builder.store import ContentStore
+from builder.storage.store import ContentStore
 from images.additions import ArchivePin
 from images.digests import Integrity
 from images.errors import PinError

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from builder.resolve.npm_tree import places
 from builder.resolve.tarball import PackageFacts, read_package
-from builder.store import ContentStore
+from builder.storage.store import ContentStore
 from images.digests import Integrity
 from images.errors import PinError
 from images.lock import NODE_PACKAGES, NODE_PARENT, AgentLock, Artifact, ArtifactKind, McpLock, Tree

@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from builder.host_apt import AptSources, given_sources
 from builder.resolve.deb_failures import debian_failure
 from builder.resolve.deb_relations import find_parents
 from builder.resolve.exchange import Member, Resolver, exchange, said_error, unexpected
-from builder.store import ContentStore
+from builder.settings.host_apt import AptSources, given_sources
+from builder.storage.store import ContentStore
 from images.authenticity import SIGNERS
 from images.basefacts import DebianFacts
 from images.digests import Integrity

@@ -16,9 +16,9 @@ from backend.containers import LoadedImage
 from backend.engines.protocol import Engine
 from backend.runner import Ending, Outcome
 from backend.tools import run_resolver
-from builder.host_apt import AptSources, read_host_sources
 from builder.resources import resource
-from builder.store import ContentStore
+from builder.settings.host_apt import AptSources, read_host_sources
+from builder.storage.store import ContentStore
 from images.credentials import Secret
 from images.errors import HostError, NetworkFailed, NetworkReason
 from images.redaction import hide

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from builder.base_check import read_base
+from builder.building.base_check import read_base
 from builder.resolve.archive import lock_archives
 from builder.resolve.base_image import lock_base
 from builder.resolve.composing import Asked, Source, compose

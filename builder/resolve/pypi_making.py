@@ -11,7 +11,7 @@ from builder.resolve.pypi_tree import HINT, WheelChoice, read_pylock
 from builder.resolve.python import Python
 from builder.resolve.release_age import AgeGate, require_old_enough
 from builder.resolve.wheel import WheelFacts, read_wheel
-from builder.store import ContentStore
+from builder.storage.store import ContentStore
 from images.additions import Index
 from images.config import ImageConfig
 from images.errors import PinError

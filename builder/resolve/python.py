@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from builder.base_check import read_base
+from builder.building.base_check import read_base
 from images.errors import UsageError
 from images.lock import Artifact, BaseLock
 from images.oci import Platform

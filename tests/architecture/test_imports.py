@@ -17,7 +17,11 @@ LAYERS = ("images", "provenance", "backend", "builder")
 # module prefix -> the only files that may import it
 ONLY_IMPORTERS = {
     "subprocess": {"backend/runner.py"},
-    "python_on_whales": {"backend/engines/docker.py", "backend/engines/podman.py", "builder/buildkit.py"},
+    "python_on_whales": {
+        "backend/engines/docker.py",
+        "backend/engines/podman.py",
+        "builder/building/buildkit.py",
+    },
     "securesystemslib": {"provenance/signing.py"},
     "sigstore": {"provenance/signing.py"},
     "pyperscan": {"provenance/scan/engine.py"},

@@ -13,7 +13,7 @@ HEAVY = (
     "rich",
     "backend.engines.select",
     "builder.bootstrap",
-    "builder.buildkit",
+    "builder.building.buildkit",
 )
 
 

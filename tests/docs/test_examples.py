@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from builder.settings import parse_proxy_file, parse_settings
+from builder.settings.settings_file import parse_proxy_file, parse_settings
 from images.config import parse_config
 from provenance.policy import parse_policy
 from tests.docs.documents import LANGUAGES, ROOT, Example, documents, examples

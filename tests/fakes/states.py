@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from builder.evidence import remember
+from builder.building.evidence import remember
 from builder.report import Reporter
-from builder.settings import GivenImage, Settings
+from builder.settings.settings_file import GivenImage, Settings
 from builder.state import State, open_state
 from builder.workshop import Workshop
 from images.digests import Digest

@@ -11,7 +11,7 @@ import tarfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from builder.store import ContentStore
+from builder.storage.store import ContentStore
 from images.digests import Digest, Integrity
 from images.lock import Artifact, ArtifactKind, BaseImage, BaseLock, InstallScript, Lock, ScriptEvent
 from images.oci import OciImage

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import IO
 
-from builder.store import ContentStore
+from builder.storage.store import ContentStore
 from images.render import BuildContext
 from images.unpacking import Plan
 from provenance.layout import OciImage, open_layer

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from builder.bootstrap import LOCK_NAME, bootstrapped_images
 from builder.state import open_state
-from builder.store import ContentStore
+from builder.storage.store import ContentStore
 from images.key import content_key
 from images.lockfile import parse_lock
 from images.render import LABEL_KEY

@@ -15,11 +15,11 @@ from pathlib import Path
 import pytest
 import zstandard
 
-from builder.base_check import read_base
 from builder.bootstrap import Bootstrapped
+from builder.building.base_check import read_base
 from builder.resources import resource
 from builder.state import State, open_state
-from builder.store import ContentStore
+from builder.storage.store import ContentStore
 from images.digests import Digest
 from images.errors import ExitCode
 from images.key import content_key, summarise

@@ -18,7 +18,7 @@ from builder.resolve.newest import newest_versions
 from builder.resolve.release_age import AgeGate
 from builder.resolve.vouching import Trust
 from builder.state import State
-from builder.store import ContentStore
+from builder.storage.store import ContentStore
 from builder.workshop import recipe
 from images.config import ImageConfig
 from images.credentials import Secret

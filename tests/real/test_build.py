@@ -17,10 +17,10 @@ import pytest
 from backend.containers import ExecPlan, LoadedImage
 from backend.engines.protocol import Engine
 from backend.tools import BuildContainer, build_container
-from builder.base_check import read_base
 from builder.bootstrap import Bootstrapped
-from builder.buildkit import build_image
-from builder.buildx import take_buildx
+from builder.building.base_check import read_base
+from builder.building.buildkit import build_image
+from builder.building.buildx import take_buildx
 from builder.resources import resource
 from builder.state import State
 from images.errors import BuildFailed

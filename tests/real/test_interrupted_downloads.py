@@ -24,7 +24,7 @@ from builder.resolve import exchange
 from builder.resolve.pypi_job import PypiAnswer, PypiFetch, PypiJob, PypiRoot, Target, perform_pypi
 from builder.resolve.pypi_tree import WheelChoice
 from builder.resolve.python import Python
-from builder.settings import load_settings
+from builder.settings.settings_file import load_settings
 from builder.state import State
 from builder.workshop import Workshop
 from images.digests import Integrity

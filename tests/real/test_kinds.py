@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from builder.base_check import read_base
 from builder.bootstrap import Bootstrapped
+from builder.building.base_check import read_base
 from builder.resources import resource
 from builder.state import State
-from builder.store import ContentStore
+from builder.storage.store import ContentStore
 from images.digests import Digest
 from images.errors import ExitCode
 from images.lockfile import parse_lock

@@ -28,8 +28,8 @@ from backend.plan import LaunchRequest
 from backend.probe import HostProbe, probe_host
 from backend.records import LaunchEnding, LaunchRecord
 from backend.recovery import RecoveryPlan, recover
-from builder.base_check import read_base
 from builder.bootstrap import Bootstrapped
+from builder.building.base_check import read_base
 from builder.running import reap, running
 from builder.state import State
 from images.errors import Interrupted, LaunchReason, LaunchRefused

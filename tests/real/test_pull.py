@@ -14,7 +14,7 @@ from builder.bootstrap import Bootstrapped
 from builder.resolve.exchange import Progress, Resolver, Secrets, in_container
 from builder.resolve.pulling import pull
 from builder.state import State
-from builder.store import ContentStore
+from builder.storage.store import ContentStore
 from images.config import parse_base
 from images.digests import Digest
 from images.errors import BuilderError, NetworkFailed, PinError

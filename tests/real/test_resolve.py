@@ -15,7 +15,7 @@ from builder.init import find_ca_bundle
 from builder.resolve.exchange import Progress, Resolver, Secrets, in_container
 from builder.resolve.lock_making import LockRequest, make_lock
 from builder.state import State
-from builder.store import ContentStore
+from builder.storage.store import ContentStore
 from builder.workshop import recipe
 from images.config import ImageConfig, parse_config
 from images.errors import PinError

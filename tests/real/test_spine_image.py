@@ -12,10 +12,10 @@ import pytest
 from backend.containers import ContainerPlan, ExecPlan, Limits, LoadedImage, Purpose, Tmpfs
 from backend.engines.protocol import Engine
 from backend.tools import TOOL_LABEL, created
-from builder.base_check import read_base
+from builder.building.base_check import read_base
 from builder.resources import resource
 from builder.state import State
-from builder.store import ContentStore
+from builder.storage.store import ContentStore
 from images.key import content_key
 from images.lockfile import parse_lock
 from images.oci import OciImage

@@ -8,11 +8,11 @@ from collections.abc import Callable
 import pytest
 import zstandard
 
-from builder.base_check import read_base
 from builder.bootstrap import Bootstrapped
+from builder.building.base_check import read_base
 from builder.resources import resource
 from builder.state import State
-from builder.store import ContentStore
+from builder.storage.store import ContentStore
 from images.digests import Digest
 from images.errors import ExitCode
 from images.lock import EPOCH, ArtifactKind

@@ -14,7 +14,7 @@ import pytest
 
 from builder.bootstrap import Bootstrapped
 from builder.state import State
-from builder.store import ContentStore
+from builder.storage.store import ContentStore
 from images.digests import Integrity
 from images.errors import ExitCode
 from images.lockfile import lock_bytes, parse_lock

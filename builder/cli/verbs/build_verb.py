@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from importlib.metadata import version
 
+from builder.building.pipeline import BuildRequest, build
 from builder.cli.invocation import Invocation, Result
 from builder.cli.platform import host_platform
 from builder.cli.session import key_of, open_workshop, policy_of
 from builder.locking import open_project
-from builder.pipeline import BuildRequest, build
 from images.errors import UsageError
 from provenance.attest import signer_id
 from provenance.policy_model import Role

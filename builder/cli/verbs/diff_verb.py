@@ -23,7 +23,7 @@ from builder.cli.documents import (
 from builder.cli.invocation import Invocation, Result
 from builder.cli.platform import host_platform
 from builder.cli.session import state_of
-from builder.comparing import Side, file_differences, open_side
+from builder.daily.comparing import Side, file_differences, open_side
 from images.difference import (
     FieldChange,
     ImageDifference,

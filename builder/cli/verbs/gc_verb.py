@@ -7,8 +7,8 @@ from datetime import timedelta
 from builder.cli.invocation import Invocation, Result
 from builder.cli.session import open_workshop
 from builder.cli.verbs.bootstrap_verb import bootstrap_host
-from builder.collecting import GcRequest, collect
-from builder.holding import Wish
+from builder.storage.collecting import GcRequest, collect
+from builder.storage.holding import Wish
 from images.config import parse_duration
 from images.errors import UsageError
 

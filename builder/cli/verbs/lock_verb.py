@@ -7,6 +7,7 @@ from dataclasses import asdict
 from builder.cli.invocation import Invocation, Result
 from builder.cli.session import open_workshop, settings_of
 from builder.cli.verbs.outdated_verb import pin_document
+from builder.daily.updating import parse_moves, upgrade_here
 from builder.locking import (
     Project,
     open_project,
@@ -16,7 +17,6 @@ from builder.locking import (
     write_new_lock,
 )
 from builder.resolve.newest import BASE, PinStanding, Standing
-from builder.updating import parse_moves, upgrade_here
 from images.errors import UsageError
 from images.lock import Lock
 from images.lockfile import lock_digest

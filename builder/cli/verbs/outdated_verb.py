@@ -7,10 +7,10 @@ from dataclasses import asdict
 from builder.cli.documents import OUTDATED, OutdatedDocument, PinDocument
 from builder.cli.invocation import Invocation, Result
 from builder.cli.session import open_workshop
+from builder.daily.updating import ask_base, base_problem, pin_names, standings
 from builder.locking import Project, open_project, stale_reasons
 from builder.resolve.newest import BASE, PinStanding, Standing
-from builder.settings import Settings
-from builder.updating import ask_base, base_problem, pin_names, standings
+from builder.settings.settings_file import Settings
 from builder.workshop import Workshop
 from images.errors import NetworkFailed, UsageError
 

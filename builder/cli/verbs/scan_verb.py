@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from builder.building.scanning import scan_path
 from builder.cli.invocation import Invocation, Result
 from builder.cli.session import state_of
-from builder.scanning import scan_path
 from images.digests import Digest
 from images.errors import ExitCode
 from provenance.scan.report import ScanReport, Verdict

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from builder.adding import add_files
-from builder.archive_format import Part
 from builder.cli.invocation import Invocation, Result
 from builder.cli.session import open_workshop
-from builder.exporting import export
-from builder.importing import import_archive
 from builder.report import visible
+from builder.storage.adding import add_files
+from builder.storage.archive_format import Part
+from builder.storage.exporting import export
+from builder.storage.importing import import_archive
 from images.digests import Digest
 
 

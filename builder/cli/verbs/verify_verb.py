@@ -71,8 +71,8 @@ def _replay(
     invocation: Invocation, lock: Lock, base: OciImage, context: BuildContext
 ) -> Mapping[str, Entry] | None:
     """The toolchain layer once more; a host that cannot build says so, and its files stay unexplained."""
+    from builder.building.replaying import replay_toolchain  # noqa: PLC0415
     from builder.cli.session import open_workshop  # noqa: PLC0415
-    from builder.replaying import replay_toolchain  # noqa: PLC0415
 
     try:
         return replay_toolchain(open_workshop(invocation), lock, base, context)

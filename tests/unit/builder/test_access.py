@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from builder.access import read_secrets
 from builder.resolve.exchange import Secrets, job_tar
-from builder.settings import Proxy, Settings
+from builder.settings.access import read_secrets
+from builder.settings.settings_file import Proxy, Settings
 from images.credentials import Secret
 from images.errors import UsageError
 

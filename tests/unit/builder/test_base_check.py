@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from builder.base_check import read_base
+from builder.building.base_check import read_base
 from images.errors import ExitCode, UsageError
 from tests.fakes.bases import GROUP, PASSWD, PROGRAMS, Member, make_base, programs
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from builder.build_memory import state_bytes
+from builder.building.memory import state_bytes
 from images.render import render
 from tests.fakes.bases import base_facts, make_base
 from tests.fakes.engine import DOCKER_FACTS

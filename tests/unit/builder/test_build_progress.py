@@ -8,7 +8,7 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from builder.build_progress import BuildProgress
+from builder.building.progress import BuildProgress
 from tests.fakes.credentials import pem
 
 

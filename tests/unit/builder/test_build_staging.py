@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from builder.build_staging import stage_build
+from builder.building.staging import stage_build
 from images.errors import ExitCode, StateError
 from images.render import BuildContext, render
 from tests.fakes.bases import base_facts, make_base

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from backend.tools import BuildContainer
-from builder.buildkit import build_image
+from builder.building.buildkit import build_image
 from images.digests import Digest
 from images.errors import BuildFailed, HostError
 from images.oci import MEDIA_CONFIG, MEDIA_LAYER_ZSTD, MEDIA_MANIFEST, OciImage

@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 
 from backend.runner import Ending, Outcome
-from builder.host_apt import AptSources, read_host_sources
 from builder.resolve.debian import fetch_debian, keep_debian, resolve_debian
 from builder.resolve.exchange import Resolver, Secrets
-from builder.store import ContentStore
+from builder.settings.host_apt import AptSources, read_host_sources
+from builder.storage.store import ContentStore
 from images.basefacts import DebianFacts
 from images.credentials import Secret
 from images.digests import Digest

@@ -11,7 +11,7 @@ import jsonschema
 import pytest
 
 from builder.cli import main_inner
-from builder.comparing import file_differences
+from builder.daily.comparing import file_differences
 from builder.state import open_state
 from images.config import parse_config
 from images.lock import Authentication, InstallScript, Lock, ScriptEvent, config_digest

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from builder.evidence import find_proved
+from builder.building.evidence import find_proved
 from builder.state import State, open_state
 from images.key import content_key, summarise
 from images.oci import Platform

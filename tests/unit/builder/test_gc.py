@@ -20,12 +20,12 @@ from backend.journal import Boundary, Intent, Journal
 from backend.ownership import hold_lease
 from builder.bootstrap import Host
 from builder.cli import main_inner
-from builder.collecting import Collected, GcRequest, Thing, collect
-from builder.exporting import export
-from builder.holding import Wish
-from builder.importing import import_archive
-from builder.references import refer_to_added, refer_to_project
 from builder.state import State
+from builder.storage.collecting import Collected, GcRequest, Thing, collect
+from builder.storage.exporting import export
+from builder.storage.holding import Wish
+from builder.storage.importing import import_archive
+from builder.storage.references import refer_to_added, refer_to_project
 from images.digests import Digest, Integrity
 from images.errors import ExitCode, StateError
 from images.lockfile import lock_bytes
@@ -483,7 +483,7 @@ def type_gc(team: Team, capsys: pytest.CaptureFixture[str], *words: str) -> tupl
 
 
 def test_the_command(team: Team, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("builder.collecting.leftovers", lambda _: ())
+    monkeypatch.setattr("builder.storage.collecting.leftovers", lambda _: ())
     put(team, b"nobody's")
     code, out, err = type_gc(team, capsys, "--grace", "0", "--dry-run")
     assert code == 0

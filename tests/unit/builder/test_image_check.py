@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from builder.image_check import check_image
+from builder.building.image_check import check_image
 from images.digests import Digest
 from images.errors import BuildFailed, ExitCode
 from images.oci import MEDIA_LAYER_GZIP, MEDIA_LAYER_ZSTD, Descriptor, OciImage, Platform

@@ -10,7 +10,7 @@ import pytest
 from backend.containers import EngineFacts, ImageIdKind
 from backend.probe import HostProbe, ProbeLine, ProbeName, ProbeState
 from builder.init import CONFIG_NAME, ROLES, InitRequest, choose_acceptances, choose_mode, init
-from builder.settings import Proxy, load_settings
+from builder.settings.settings_file import Proxy, load_settings
 from builder.state import open_state
 from images.config import AgentName, parse_base, parse_config
 from images.credentials import Secret

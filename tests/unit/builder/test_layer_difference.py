@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import zstandard
 
-from builder.layer_difference import MOST_ENTRIES, describe_difference
+from builder.building.layer_difference import MOST_ENTRIES, describe_difference
 from images.digests import Digest
 from images.errors import VerifyFailed
 from images.oci import MEDIA_CONFIG, MEDIA_LAYER_ZSTD, MEDIA_MANIFEST, OciImage

@@ -27,7 +27,7 @@ from builder.providing import (
 )
 from builder.report import Reporter
 from builder.roles import Role
-from builder.settings import GivenImage, Proxy, Settings
+from builder.settings.settings_file import GivenImage, Proxy, Settings
 from builder.state import open_state
 from builder.workshop import Workshop, load_tool, recipe, tool_digest
 from images.config import parse_base, parse_config

@@ -15,7 +15,7 @@ import pytest
 from backend.runner import Ending, Outcome
 from builder.resolve.exchange import Progress, Resolver, Secrets, job_tar
 from builder.resolve.pulling import pull
-from builder.store import ContentStore
+from builder.storage.store import ContentStore
 from images.config import parse_base
 from images.credentials import Secret
 from images.digests import Digest

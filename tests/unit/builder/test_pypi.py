@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from backend.runner import Ending, Outcome
+from builder.daily.updating import parse_moves, pin_names
 from builder.resolve.archive import lock_archives
 from builder.resolve.exchange import Resolver, Secrets
 from builder.resolve.freshness import check_lock
@@ -25,8 +26,7 @@ from builder.resolve.pypi_newest import newest_of_pypi
 from builder.resolve.python import Python
 from builder.resolve.release_age import AgeGate
 from builder.script_check import require_own_commands
-from builder.store import ContentStore
-from builder.updating import parse_moves, pin_names
+from builder.storage.store import ContentStore
 from images.additions import ArchivePin
 from images.config import ImageConfig, parse_config
 from images.digests import Digest, Integrity

@@ -15,7 +15,7 @@ from builder.resolve.exchange import Progress, Resolver, Secrets
 from builder.resolve.freshness import check_lock, require_fresh
 from builder.resolve.lock_making import LockRequest, fetch, make_lock
 from builder.skills import ReadSkill, read_skills, store_skills
-from builder.store import ContentStore
+from builder.storage.store import ContentStore
 from images.config import ImageConfig, parse_config
 from images.credentials import Secret
 from images.digests import Digest

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from builder.settings import (
+from builder.settings.settings_file import (
     GivenImage,
     Settings,
     load_settings,

@@ -10,7 +10,7 @@ from typing import cast
 import pytest
 
 from builder.locking import Project, fetch_missing, keep_skills
-from builder.store import ContentStore
+from builder.storage.store import ContentStore
 from builder.workshop import Workshop
 from images.config import parse_config
 from images.errors import StateError

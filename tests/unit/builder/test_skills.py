@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from builder.skills import read_skills, store_skills
-from builder.store import ContentStore
+from builder.storage.store import ContentStore
 from images.additions import SkillPin
 from images.digests import Digest
 from images.errors import BuilderError, CredentialFound, UsageError

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from builder.store import ContentStore
+from builder.storage.store import ContentStore
 from images.digests import Integrity
 from images.errors import ExitCode, PinError, StateError
 

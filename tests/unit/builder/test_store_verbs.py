@@ -17,7 +17,7 @@ import pytest
 
 from builder.cli import main_inner
 from builder.state import open_state
-from builder.store import ContentStore
+from builder.storage.store import ContentStore
 from images.digests import Digest, Integrity
 from images.errors import ExitCode, UsageError
 from provenance.layout import list_images
@@ -125,7 +125,7 @@ def test_add_takes_regular_files_alone_and_then_all_or_none(
         bad.touch()
     elif kind == "too large":
         bad.write_bytes(b"12345")
-        monkeypatch.setattr("builder.adding.MAX_ADDED_BYTES", 4)
+        monkeypatch.setattr("builder.storage.adding.MAX_ADDED_BYTES", 4)
     code, out, err = desk.type("store", "add", "good", "bad")
     assert (code, out) == (ExitCode.USAGE, "")
     assert "error: bad: " in err

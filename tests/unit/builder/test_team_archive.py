@@ -16,7 +16,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from builder.archive_format import (
+from builder.settings.settings_file import GivenImage, Settings
+from builder.storage.archive_format import (
     BLOCK,
     END,
     ExportManifest,
@@ -27,9 +28,8 @@ from builder.archive_format import (
     header,
     parse_export,
 )
-from builder.exporting import export
-from builder.importing import import_archive
-from builder.settings import GivenImage, Settings
+from builder.storage.exporting import export
+from builder.storage.importing import import_archive
 from builder.workshop import Workshop
 from images.digests import Digest, Integrity
 from images.errors import BuilderError, ExitCode, PinError, StateError, UsageError, VerifyFailed
@@ -442,7 +442,7 @@ def test_a_full_disk(handed: Handed, mate: Workshop, monkeypatch: pytest.MonkeyP
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with monkeypatch.context() as patched:
-        patched.setattr("builder.archive_reading.os.fsync", full)
+        patched.setattr("builder.storage.archive_reading.os.fsync", full)
         with pytest.raises(StateError, match="No space left") as refused:
             import_archive(mate, handed.path)
     assert refused.value.code is ExitCode.STATE
@@ -460,7 +460,7 @@ def test_ended_while_it_lands_names_nothing_and_the_next_one_finishes(
         raise Killed
 
     with monkeypatch.context() as patched:
-        patched.setattr("builder.importing.adopt_blob", die)
+        patched.setattr("builder.storage.importing.adopt_blob", die)
         with pytest.raises(Killed):
             import_archive(mate, handed.path)
     assert list_images(mate.state.layout) == ()

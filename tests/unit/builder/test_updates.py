@@ -20,16 +20,8 @@ from backend.runner import Ending, Outcome
 from builder.cli import RESULT_SCHEMA
 from builder.cli.documents import OUTDATED, OutdatedDocument
 from builder.cli.verbs.outdated_verb import pin_document
-from builder.config_edit import set_pins
-from builder.locking import Project, open_project
-from builder.resolve.exchange import Resolver, Secrets
-from builder.resolve.lock_making import LockRequest, make_lock
-from builder.resolve.newest import PinStanding, Standing, newest_versions, precedence
-from builder.resolve.release_age import AgeGate
-from builder.resolve.tags import look_up
-from builder.resolve.vouching import Trust
-from builder.store import ContentStore
-from builder.updating import (
+from builder.daily.config_edit import set_pins
+from builder.daily.updating import (
     Move,
     Upgraded,
     base_problem,
@@ -39,6 +31,14 @@ from builder.updating import (
     replace_together,
     upgrade,
 )
+from builder.locking import Project, open_project
+from builder.resolve.exchange import Resolver, Secrets
+from builder.resolve.lock_making import LockRequest, make_lock
+from builder.resolve.newest import PinStanding, Standing, newest_versions, precedence
+from builder.resolve.release_age import AgeGate
+from builder.resolve.tags import look_up
+from builder.resolve.vouching import Trust
+from builder.storage.store import ContentStore
 from images.config import BaseReference, ImageConfig, parse_config
 from images.digests import Digest
 from images.errors import (

@@ -13,13 +13,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from builder import locking, pipeline
+from builder import locking
+from builder.building import pipeline
 from builder.locking import require_true_signatures
 from builder.resolve.lock_making import LockRequest, make_lock
 from builder.resolve.release_age import AgeGate, in_words, require_old_enough
 from builder.resolve.vouching import Trust
 from builder.script_check import require_own_scripts
-from builder.settings import Settings
+from builder.settings.settings_file import Settings
 from images.errors import BuilderError, ExitCode, NetworkFailed, PinError, UsageError
 from images.lock import Artifact, Authentication, Lock, ScriptEvent
 from images.lockfile import lock_bytes, parse_lock

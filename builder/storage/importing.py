@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NoReturn
 
-from builder.archive_format import INDEX_TYPES, Part, PartManifest
-from builder.archive_reading import StagedArchive, stage_archive
-from builder.references import refer_to_import
 from builder.roles import Role
-from builder.settings import SETTINGS_NAME
+from builder.settings.settings_file import SETTINGS_NAME
+from builder.storage.archive_format import INDEX_TYPES, Part, PartManifest
+from builder.storage.archive_reading import StagedArchive, stage_archive
+from builder.storage.references import refer_to_import
 from builder.workshop import Workshop, tool_digest
 from images.digests import Digest
 from images.errors import UsageError, VerifyFailed

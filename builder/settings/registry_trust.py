@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from builder.resolve.release_age import AgeGate
 from builder.resolve.vouching import Trust
-from builder.settings import read_npm_keys
+from builder.settings.settings_file import read_npm_keys
 from builder.workshop import Workshop
 
 

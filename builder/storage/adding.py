@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Final
 
-from builder.references import refer_to_added
 from builder.state import State
-from builder.store import ContentStore
+from builder.storage.references import refer_to_added
+from builder.storage.store import ContentStore
 from images.digests import Integrity
 from images.errors import UsageError
 from images.lock_reader import MAX_ARTIFACT_BYTES

@@ -12,7 +12,7 @@ from typing import Annotated, Final, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
-from builder.settings_trust import AgeText, KeyId, ReleaseText, span
+from builder.settings.trust import AgeText, KeyId, ReleaseText, span
 from images.config import BaseReference, parse_base
 from images.credentials import Secret
 from images.digests import Digest

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from builder.bench import build_context, open_bench
+from builder.building.bench import build_context, open_bench
 from builder.workshop import Workshop
 from images.lock import Lock
 from images.oci import OciImage

@@ -11,7 +11,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO, Final
 
-from builder.archive_format import (
+from builder.locking import read_lock_file
+from builder.roles import Role
+from builder.storage.archive_format import (
     BLOCK,
     END,
     MAX_BLOB_BYTES,
@@ -22,8 +24,6 @@ from builder.archive_format import (
     blob_name,
     header,
 )
-from builder.locking import read_lock_file
-from builder.roles import Role
 from builder.workshop import Workshop, tool_digest
 from images.digests import Digest, Integrity
 from images.errors import StateError, UsageError, VerifyFailed

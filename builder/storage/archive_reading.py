@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Final, NoReturn
 
-from builder.archive_format import (
+from builder.storage.archive_format import (
     BLOCK,
     END,
     MANIFEST_NAME,

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 
-from builder.evidence import attach_evidence, find_proved, remember
+from builder.building.evidence import attach_evidence, find_proved, remember
 from builder.locking import Project, fetch_missing, keep_skills, read_fresh_lock, require_true_signatures
-from builder.references import refer_to_project
+from builder.storage.references import refer_to_project
 from builder.workshop import Workshop
 from images.digests import Digest
 from images.key import summarise
@@ -114,7 +114,7 @@ def _build_and_look(
 ) -> DetectedImage:
     """Build, scan, detect. Nothing is in the state's layout before the image is known to be clean."""
     # Imported when they are needed: a known image is answered without engine, BuildKit and scanner.
-    from builder.bench import build_lock, detect_agents, open_bench, scan_for_credentials  # noqa: PLC0415
+    from builder.building.bench import build_lock, detect_agents, open_bench, scan_for_credentials  # noqa: PLC0415
     from builder.script_check import require_own_commands, require_own_scripts  # noqa: PLC0415
 
     fetch_missing(workshop, lock)

@@ -10,11 +10,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from builder.config_edit import set_pins
+from builder.daily.config_edit import set_pins
 from builder.locking import Project, read_lock_file, resolve_lock
 from builder.providing import open_resolver, reference
-from builder.references import refer_to_project
-from builder.registry_trust import age_gate
 from builder.resolve.debian import TOOLCHAIN
 from builder.resolve.newest import BASE, MCP, NODE, PinStanding, Standing, newest_versions
 from builder.resolve.pypi_making import TOOL
@@ -22,6 +20,8 @@ from builder.resolve.pypi_newest import newest_of_pypi, pypi_pins
 from builder.resolve.python import Python
 from builder.resolve.tags import Tagged, look_up
 from builder.roles import Role
+from builder.settings.registry_trust import age_gate
+from builder.storage.references import refer_to_project
 from builder.workshop import Workshop
 from images.config import BaseReference, ImageConfig, check_version, parse_config
 from images.digests import Digest

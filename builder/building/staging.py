@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from builder.store import ContentStore
+from builder.storage.store import ContentStore
 from images.errors import StateError
 from images.render import BuildContext, ContextArtifact
 

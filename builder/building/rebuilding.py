@@ -7,8 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 
-from builder.bench import build_lock, detect_agents, open_bench, scan_for_credentials
-from builder.layer_difference import describe_difference
+from builder.building.bench import build_lock, detect_agents, open_bench, scan_for_credentials
+from builder.building.layer_difference import describe_difference
 from builder.locking import fetch_missing
 from builder.workshop import Workshop, recipe
 from images.digests import Digest

@@ -14,15 +14,15 @@ from backend.engines.protocol import Engine
 from backend.journal import Journal
 from backend.ownership import Owner, hold_lease
 from backend.tools import build_container
-from builder.base_check import read_base
-from builder.build_memory import state_bytes
-from builder.buildkit import build_image
-from builder.buildx import take_buildx
+from builder.building.base_check import read_base
+from builder.building.buildkit import build_image
+from builder.building.buildx import take_buildx
+from builder.building.memory import state_bytes
+from builder.building.scanning import scan_built
 from builder.leftovers import remove_leftovers
 from builder.probing import probe_engine
 from builder.providing import provide, provide_base, require_buildkit
 from builder.roles import Role
-from builder.scanning import scan_built
 from builder.workshop import Workshop, load_tool, template_text
 from images.lock import Lock, LockSummary
 from images.oci import OciImage, Platform

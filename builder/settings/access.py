@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from builder.resolve.exchange import Secrets
-from builder.settings import (
+from builder.settings.settings_file import (
     Proxy,
     Settings,
     parse_proxy_file,

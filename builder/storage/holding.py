@@ -11,9 +11,9 @@ from typing import Final
 from backend.journal import Journal
 from builder.bootstrap import LOCK_NAME, lock_in_use
 from builder.bootstrap.lock import load_lock
-from builder.references import Kind, Reference, mentioned_in, read_references
 from builder.roles import Role
 from builder.state import State
+from builder.storage.references import Kind, Reference, mentioned_in, read_references
 from builder.workshop import Workshop, given_image
 from images.digests import Digest
 from images.errors import StateError, VerifyFailed

@@ -11,10 +11,10 @@ from typing import Final
 
 from backend.runner import Command, Ending, Outcome, run
 from backend.tools import BuildContainer
-from builder.build_progress import BuildProgress, OnLine
-from builder.build_staging import StagedBuild, stage_build
-from builder.image_check import check_image
-from builder.store import ContentStore
+from builder.building.image_check import check_image
+from builder.building.progress import BuildProgress, OnLine
+from builder.building.staging import StagedBuild, stage_build
+from builder.storage.store import ContentStore
 from images.errors import BuilderError, BuildFailed, HostError, VerifyFailed
 from images.oci import OciImage
 from images.render import BuildContext
@@ -40,10 +40,10 @@ def build_image(
 ) -> OciImage:
     """Build and check; the image lies in ``staging/output``, a layout of its own, and nothing else knows it.
 
-    ``buildx``: the plugin, from :func:`builder.buildx.take_buildx`. ``staging``: an empty private directory
-    that the caller removes. ``on_line`` gets progress as plain lines. ``deadline`` in seconds. BuildFailed
-    names the step and its last lines, or says that the build container was lost. ``target``: a stage, whose
-    image is given as it is instead, compared with nothing.
+    ``buildx``: the plugin, from :func:`builder.building.buildx.take_buildx`. ``staging``: an empty private
+    directory that the caller removes. ``on_line`` gets progress as plain lines. ``deadline`` in seconds.
+    ``target``: a stage, whose image is given as it is instead, compared with nothing. BuildFailed names the
+    step and its last lines, or says that the build container was lost.
     """
     _need_client(container)
     staged = stage_build(context, store, buildx, staging)

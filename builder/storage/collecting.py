@@ -17,9 +17,9 @@ from backend.probe_cache import read_kept
 from builder.bootstrap import LOCK_NAME, Host, lock_in_use
 from builder.bootstrap.lock import load_lock
 from builder.bootstrap.sweeping import leftovers, remove_leftover, unneeded
-from builder.holding import Holdings, Wish, survey
 from builder.state import State
-from builder.store import ContentStore
+from builder.storage.holding import Holdings, Wish, survey
+from builder.storage.store import ContentStore
 from builder.workshop import Workshop
 from images.digests import Digest
 from images.errors import BuilderError, VerifyFailed

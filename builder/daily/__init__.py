@@ -1,0 +1,1 @@
+"""Moving versions: what is newer, what changes, and the edit of builder.toml."""

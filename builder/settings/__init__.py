@@ -1,0 +1,1 @@
+"""settings.toml: engine, images, trust in registries, and the way to them."""
