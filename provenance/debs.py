@@ -17,6 +17,7 @@ from typing import IO, BinaryIO, Final, cast
 import zstandard
 
 from images.errors import VerifyFailed
+from provenance.stricttar import StrictTar
 
 MAX_CONTROL: Final = 16 << 20
 MAX_CONTROL_FILES: Final = 200
@@ -151,7 +152,7 @@ def _members(part: BinaryIO, most: int) -> Iterator[tuple[tarfile.TarInfo, Calla
     """Members and how to take each one's content: the bytes of a control file, the hash of any other file."""
     whole = most == MAX_CONTROL
     bounded = _Bounded(part, most)
-    with tarfile.open(fileobj=bounded, mode="r|", errorlevel=2) as archive:
+    with StrictTar.open(fileobj=bounded, mode="r|", errorlevel=2) as archive:
         for member in archive:
 
             def content(member: tarfile.TarInfo = member) -> bytes:

@@ -22,6 +22,7 @@ from images.basefacts import (
 from images.errors import UsageError, VerifyFailed
 from images.oci import OciImage, Platform
 from provenance.layout import open_layer
+from provenance.stricttar import StrictTar
 
 # Where programs are looked for; an init may also lie where only other programs start it.
 _PROGRAM_DIRECTORIES: Final = ("usr/local/sbin", "usr/local/bin", "usr/sbin", "usr/bin", "sbin", "bin")
@@ -206,7 +207,7 @@ def _check_places(tree: _Tree) -> None:
 
 def _read_layer(stream: BinaryIO, tree: _Tree, where: str) -> None:
     try:
-        with tarfile.open(fileobj=stream, mode="r|") as archive:
+        with StrictTar.open(fileobj=stream, mode="r|") as archive:
             for member, path in _members(archive):
                 _apply(archive, member, path, tree)
                 if len(tree.entries) > _MAX_ENTRIES:

@@ -12,6 +12,7 @@ from images.digests import Digest
 from images.errors import HostError, StateError, VerifyFailed
 from images.oci import OciImage
 from provenance.layout import open_layer
+from provenance.stricttar import StrictTar
 from provenance.writing import replace_file
 
 _MAX_BYTES: Final = 256 << 20
@@ -46,7 +47,7 @@ def _member(image: OciImage, number: int) -> bytes | None:
     found = None
     try:
         with open_layer(image, number) as stream:
-            with tarfile.open(fileobj=stream, mode="r|") as archive:
+            with StrictTar.open(fileobj=stream, mode="r|") as archive:
                 for member in archive:
                     if member.name == BUILDX_IN_IMAGE and member.isreg() and member.size <= _MAX_BYTES:
                         extracted = archive.extractfile(member)

@@ -13,6 +13,7 @@ from images.errors import VerifyFailed
 from images.oci import OciImage
 from images.redaction import redact
 from provenance.layout import open_layer
+from provenance.stricttar import StrictTar
 
 MOST_ENTRIES: Final = 10  # of each layer; the rest is counted
 _CHUNK: Final = 1 << 20
@@ -85,7 +86,7 @@ def _changed(before: dict[str, _Entry], after: dict[str, _Entry]) -> Iterator[st
 def _entries(image: OciImage, number: int) -> dict[str, _Entry]:
     found: dict[str, _Entry] = {}
     try:
-        with open_layer(image, number) as stream, tarfile.open(fileobj=stream, mode="r|") as archive:
+        with open_layer(image, number) as stream, StrictTar.open(fileobj=stream, mode="r|") as archive:
             for member in archive:
                 found[member.name] = _entry(archive, member)
     except (tarfile.TarError, EOFError) as broken:

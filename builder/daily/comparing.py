@@ -18,6 +18,7 @@ from images.lockfile import parse_lock
 from images.oci import OciImage, Platform
 from provenance.layout import Rehash, open_image, open_layer
 from provenance.referrers import read_referrers
+from provenance.stricttar import StrictTar
 
 _CHUNK: Final = 1 << 20
 
@@ -87,7 +88,7 @@ def _files(image: OciImage, without: Container[Digest]) -> dict[str, str]:
         try:
             with (
                 open_layer(image, number) as stream,
-                tarfile.open(fileobj=stream, mode="r|", errorlevel=2) as archive,
+                StrictTar.open(fileobj=stream, mode="r|", errorlevel=2) as archive,
             ):
                 for member in archive:
                     found[member.name.strip("/")] = _described(archive, member)

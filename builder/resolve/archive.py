@@ -18,6 +18,7 @@ from images.lock import Artifact, ArtifactKind, Authentication
 from images.lock_additions import LOCAL_REGISTRY, ArchiveLock
 from images.oci import Platform
 from images.skills import collision
+from provenance.stricttar import StrictTar
 
 MAX_MEMBERS: Final = 100_000
 MAX_UNPACKED: Final = 8 << 30
@@ -142,7 +143,7 @@ class _Bounded:
 
 def _read(plain: BinaryIO, what: str) -> tuple[_File, ...]:
     bounded = cast(BinaryIO, _Bounded(plain))
-    with tarfile.open(fileobj=bounded, mode="r|", errorlevel=2) as archive:
+    with StrictTar.open(fileobj=bounded, mode="r|", errorlevel=2) as archive:
         members = tuple(_members(archive, what))
     while bounded.read(_CHUNK):  # to the end, where a checksum is
         pass

@@ -23,6 +23,7 @@ from images.credentials import Secret
 from images.errors import HostError, NetworkFailed, NetworkReason
 from images.redaction import hide
 from images.strictjson import JsonValue, read_object
+from provenance.stricttar import StrictTar
 
 RESULT_NAME: Final = "result.json"
 SCRIPTS: Final = (
@@ -225,7 +226,7 @@ def _judge(outcome: Outcome, said: str, last: str) -> None:
 
 def _read_result(file: BinaryIO, on_member: Callable[[Member], None]) -> dict[str, JsonValue]:
     try:
-        with tarfile.open(fileobj=file, mode="r|", errorlevel=2) as archive:
+        with StrictTar.open(fileobj=file, mode="r|", errorlevel=2) as archive:
             while (member := archive.next()) is not None:
                 content = archive.extractfile(member) if member.isreg() else None
                 if content is None:

@@ -16,6 +16,7 @@ from images.lock import InstallScript, ScriptEvent
 from images.lock_place import COMMAND_NAME
 from images.lock_reader import BIN_FILE, MAX_COMMAND, NPM_NAME
 from images.strictjson import JsonValue, read_object
+from provenance.stricttar import StrictTar
 
 MAX_MANIFEST_BYTES: Final = 4 * 1024 * 1024
 MAX_UNPACKED: Final = 8 << 30
@@ -64,7 +65,7 @@ def read_package(file: BinaryIO, what: str) -> PackageFacts:
     try:
         with igzip.open(file, "rb") as plain:  # type: ignore[no-untyped-call]
             stream = cast(BinaryIO, _Bounded(plain, what))
-            with tarfile.open(fileobj=stream, mode="r|", errorlevel=2) as archive:
+            with StrictTar.open(fileobj=stream, mode="r|", errorlevel=2) as archive:
                 for inner, member in _members(archive, what):
                     gyp = gyp or inner == "binding.gyp"
                     if inner == "package.json":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator
@@ -28,6 +29,7 @@ _GZIP: Final = b"\x1f\x8b"
 _FILE: Final = b"0\x007"
 _FOLDER: Final = b"5"
 _LEFT_OUT: Final = b"12346"
+_RECORD: Final = re.compile(rb"([1-9][0-9]{0,6}) ([^=\n]+)=")
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,8 +135,10 @@ def _headers(pieces: Pieces) -> Iterator[_Header]:
         own = _Header(_name(block), block[156], _number(block[100:108]), _number(block[124:136]))
         if own.kind == ord("x"):
             records = dict(_records(_extended(pieces, own.size)))
+            if any(key.startswith(b"GNU.sparse") for key in records):
+                raise ValueError("a sparse member")
             name = records.get(b"path", name)
-            size = int(records.get(b"size", b"-1"))
+            size = _size(records.get(b"size"))
         elif own.kind == ord("L"):
             name = _extended(pieces, own.size).rstrip(b"\0")
         elif own.kind in b"gK":
@@ -160,13 +164,29 @@ def _extended(pieces: Pieces, size: int) -> bytes:
 
 
 def _records(data: bytes) -> Iterator[tuple[bytes, bytes]]:
-    while data:
-        length, _, rest = data.partition(b" ")
-        record = rest[: int(length) - len(length) - 1]
-        key, _, value = record.removesuffix(b"\n").partition(b"=")
-        yield key, value
-        data = data[int(length) :]
+    """PAX records, each of just the length that it says: a length of nothing would never end."""
+    at = 0
+    while at < len(data):
+        found = _RECORD.match(data, at)
+        end = at + int(found[1]) if found else 0
+        if found is None or not found.end() < end <= len(data) or data[end - 1] != ord("\n"):
+            raise ValueError("a broken PAX record")
+        yield found[2], data[found.end() : end - 1]
+        at = end
+
+
+def _size(record: bytes | None) -> int:
+    """What a PAX record says; -1: it says nothing."""
+    if record is None:
+        return -1
+    if not record or record.strip(b"0123456789"):
+        raise ValueError("a PAX record with a size that is no number")
+    return int(record)
 
 
 def _number(field: bytes) -> int:
-    return int(field.strip(b" \0") or b"0", 8)
+    """Octal digits alone: Python would take a sign and underscores too."""
+    digits = field.strip(b" \0")
+    if digits.strip(b"01234567"):
+        raise ValueError("a number in a form on which readers differ")
+    return int(digits or b"0", 8)
