@@ -6,7 +6,6 @@ import configparser
 import hashlib
 import re
 import stat
-import struct
 import zipfile
 import zlib
 from collections.abc import Mapping
@@ -18,14 +17,13 @@ from images.lock_place import COMMAND_NAME
 from images.pypi import ENTRY_POINT, SCRIPT_FILE, check_pypi_version, normal_name
 from images.skills import collision
 from images.wheels import DATA, DIST_INFO, GENERATED, site_packages, wheel_place
+from provenance.strictzip import MAX_MEMBERS, open_zip
 
-MAX_MEMBERS: Final = 100_000
 MAX_UNPACKED: Final = 8 << 30
 MAX_MEMBER: Final = 2 << 30
 MAX_METADATA: Final = 16 << 20
 MAX_PATH: Final = 400  # characters
 _CHUNK: Final = 1 << 20
-_END: Final = struct.Struct("<4sHHHHIIH")
 _ENCRYPTED: Final = 0x2041  # flags: encrypted, strongly encrypted, with a masked header
 _UTF8: Final = 0x800
 _PYTHON_LINE: Final = b"#!python"
@@ -58,8 +56,11 @@ class WheelFacts:
 def read_wheel(file: BinaryIO, what: str) -> WheelFacts:
     """Read a whole wheel, checking each member. Raises PinError naming ``what`` for whatever is odd."""
     try:
-        _check_end(file, what)
-        with zipfile.ZipFile(file) as archive:
+        archive = open_zip(file)
+    except (zipfile.BadZipFile, OSError, NotImplementedError, ValueError) as broken:
+        raise _odd(what, f"its zip is odd: {broken}") from None
+    try:
+        with archive:
             members = _members(archive, what)
             files, kept = _read_files(archive, members, what)
     except (zipfile.BadZipFile, zlib.error, EOFError, OSError, NotImplementedError, ValueError) as broken:
@@ -80,20 +81,6 @@ def read_wheel(file: BinaryIO, what: str) -> WheelFacts:
 
 def _odd(what: str, why: str) -> PinError:
     return PinError(f"{what}: {why}", hint=HINT, reason="integrity")
-
-
-def _check_end(file: BinaryIO, what: str) -> None:
-    """One directory, at the very end, of everything before it: all readers then agree on what is inside."""
-    size = file.seek(0, 2)
-    if size < _END.size:
-        raise _odd(what, "is no zip")
-    file.seek(size - _END.size)
-    mark, disk, first, here, total, length, start, comment = _END.unpack(file.read(_END.size))
-    file.seek(0)
-    if mark != b"PK\x05\x06" or comment or disk or first or here != total:
-        raise _odd(what, "is no zip of one part that ends with its directory")
-    if 0xFFFFFFFF in (length, start) or total == 0xFFFF or start + length + _END.size != size:
-        raise _odd(what, "is a zip with something around it, or of the 64 bit form")
 
 
 def _members(archive: zipfile.ZipFile, what: str) -> list[zipfile.ZipInfo]:

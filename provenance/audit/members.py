@@ -16,6 +16,7 @@ from isal import igzip
 from images.errors import StateError, VerifyFailed
 from images.lock import Artifact, ArtifactKind
 from provenance.audit.pieces import BLOCK, Pieces
+from provenance.strictzip import open_zip
 
 # Opens the bytes that a lock's integrity names, compared with it before the first one is handed out.
 OpenArtifact: TypeAlias = Callable[[Artifact], AbstractContextManager[BinaryIO]]
@@ -84,7 +85,7 @@ def _is_gzip(file: BinaryIO) -> bool:
 
 def _wheel_members(file: BinaryIO) -> Iterator[Member]:
     """Files alone: a wheel's directories follow from them."""
-    with zipfile.ZipFile(file) as archive:
+    with open_zip(file) as archive:
         members = archive.infolist()
         if len(members) > MAX_MEMBERS or sum(one.file_size for one in members) > MAX_UNPACKED:
             raise ValueError("too large")

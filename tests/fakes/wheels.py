@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import io
+import struct
 import zipfile
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -52,3 +54,20 @@ def make_wheel(
         for one in odd:
             archive.writestr(one.info, one.content)
     return out.getvalue()
+
+
+def shadowed(raw: bytes, path: str, content: bytes) -> bytes:
+    """Two directories: readers of the 64 bit form see ``raw``'s members, all others just this one."""
+    length, start = struct.unpack("<II", raw[-10:-2])
+    directory, count = raw[start : start + length], struct.unpack("<H", raw[-12:-10])[0]
+    name, sums = path.encode(), (zlib.crc32(content), len(content), len(content))
+    local = struct.pack("<4s5H3I2H", b"PK\3\4", 20, 0, 0, 0, 33, *sums, len(name), 0) + name + content
+    begin = start + len(local)
+    inside = begin + 46 + len(name)  # the other directory is the comment of the one entry
+    large = struct.pack("<4sQ2H2I4Q", b"PK\6\6", 44, 45, 45, 0, 0, count, count, length, inside)
+    locator = struct.pack("<4sIQI", b"PK\6\7", 0, inside + length, 1)
+    comment = directory + large + locator
+    fields = (*sums, len(name), 0, len(comment), 0, 0, 0o100644 << 16, start)
+    entry = struct.pack("<4s6H3I5H2I", b"PK\1\2", 788, 20, 0, 0, 0, 33, *fields) + name + comment
+    end = struct.pack("<4s4H2IH", b"PK\5\6", 0, 0, 1, 1, len(entry), begin, 0)
+    return raw[:start] + local + entry + end

@@ -18,8 +18,9 @@ from builder.resolve.wheel import WheelFacts, read_wheel
 from images.errors import PinError, UsageError
 from images.oci import Platform
 from images.wheels import site_packages, wheel_place
+from provenance.strictzip import open_zip
 from tests.fakes.locks import AMD64, ARM64
-from tests.fakes.wheels import Content, Odd, make_wheel
+from tests.fakes.wheels import Content, Odd, make_wheel, shadowed
 
 NAME = "quick-1.0-py3-none-any.whl"
 PYTHON = Python("3.11", "2.36")
@@ -73,6 +74,20 @@ def flagged(raw: bytes, bits: int) -> bytes:
     return bytes(changed)
 
 
+def entered(raw: bytes, *, at: int, value: int) -> bytes:
+    """The wheel with another number in the first entry of its directory."""
+    changed = bytearray(raw)
+    struct.pack_into("<I", changed, changed.index(b"PK\x01\x02") + at, value)
+    return bytes(changed)
+
+
+def ended(raw: bytes, *, at: int, value: int) -> bytes:
+    """The wheel with another count of its entries, at both places."""
+    changed = bytearray(raw)
+    struct.pack_into("<HH", changed, len(raw) - 22 + at, value, value)
+    return bytes(changed)
+
+
 def twice() -> bytes:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -97,9 +112,16 @@ HOSTILE: list[tuple[Callable[[], bytes], str]] = [
     (lambda: flagged(quick(), 0x40), "encrypted"),
     (lambda: b"PK" + quick(), "something around it"),
     (lambda: quick() + b"x", "ends with its directory"),
+    (lambda: shadowed(quick(), "../evil.py", b"x = 1\n"), "the 64 bit form"),
+    (lambda: ended(quick(), at=8, value=2), "something behind its entries"),
+    (lambda: ended(quick(), at=8, value=9), "cut short"),
+    (lambda: entered(quick(), at=0, value=0), "a broken entry"),
+    (lambda: entered(quick(), at=20, value=0xFFFFFFFF), "a member of the 64 bit form"),
+    (lambda: entered(quick(), at=24, value=0xFFFFFFFF), "a member of the 64 bit form"),
+    (lambda: entered(quick(), at=42, value=0xFFFFFFFF), "a member of the 64 bit form"),
     (lambda: quick()[:-2] + b"\x01\x00x", "ends with its directory"),
     (lambda: b"no zip at all, but long enough for one", "ends with its directory"),
-    (lambda: b"", "is no zip"),
+    (lambda: b"", "no zip"),
     (lambda: quick().replace(b"PK\x03\x04", b"PK\x03\x05", 1), "damaged"),
     (lambda: quick(without=("METADATA",)), "no METADATA"),
     (lambda: quick(without=("WHEEL",)), "no WHEEL or no RECORD"),
@@ -123,6 +145,24 @@ def test_a_hostile_wheel_is_refused_by_name(make: Callable[[], bytes], said: str
     assert said in refused.value.what
     assert NAME in refused.value.what
     assert "builder lock" in refused.value.hint
+
+
+# What is said of the zip itself, before any of its members.
+ODD_ZIPS = (
+    "around it",
+    "ends with its",
+    "no zip",
+    "64 bit form",
+    "behind its entries",
+    "cut short",
+    "broken entry",
+)
+
+
+@pytest.mark.parametrize("make", [make for make, said in HOSTILE if any(odd in said for odd in ODD_ZIPS)])
+def test_an_audit_reads_no_zip_that_readers_differ_on(make: Callable[[], bytes]) -> None:
+    with pytest.raises(zipfile.BadZipFile):
+        open_zip(io.BytesIO(make()))
 
 
 def test_a_bomb_is_not_unpacked(monkeypatch: pytest.MonkeyPatch) -> None:
