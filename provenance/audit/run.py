@@ -16,7 +16,7 @@ from provenance.audit.deb_index import index_deb
 from provenance.audit.layertar import read_entries
 from provenance.audit.members import Member, OpenArtifact, index_artifact
 from provenance.audit.report import MAX_LISTED, AuditReport, Difference, DifferenceKind, Origin
-from provenance.audit.toolchain import ToolchainComparison, ToolchainGiven, wanted_toolchain
+from provenance.audit.toolchain import ToolchainComparison, ToolchainGiven, packaged_bytes, wanted_toolchain
 from provenance.audit.wanted import WantedLayer, wanted_layers
 from provenance.layout import layer_tar
 
@@ -96,10 +96,11 @@ def _start_toolchain(
 
     def finish() -> tuple[Findings, ...]:
         findings = Findings(layer[1])
-        wanted = wanted_toolchain(plan, [one.result() for one in debs], given.debian)
+        indexed = [one.result() for one in debs]
+        wanted, packaged = wanted_toolchain(plan, indexed, given.debian), packaged_bytes(indexed)
         replayed = again.result() if again is not None else None
         try:
-            ToolchainComparison(wanted, replayed, context.epoch, findings).run(
+            ToolchainComparison(wanted, packaged, replayed, context.epoch, findings).run(
                 read_entries(layer_tar(*layer))
             )
         except BuilderError as broken:

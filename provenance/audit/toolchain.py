@@ -61,6 +61,11 @@ def wanted_toolchain(
     return found
 
 
+def packaged_bytes(debs: Iterable[DebIndex]) -> frozenset[bytes]:
+    """SHA-256 of every file of every package: what may lie where a package's file lies."""
+    return frozenset(member.content for deb in debs for member in deb.members if member.content)
+
+
 def _directory(mode: int, uid: int, gid: int, source: str) -> Wanted:
     return Wanted(Kind.DIRECTORY, mode, uid, gid, "", b"", Origin.DIRECTORY, source)
 
@@ -96,9 +101,13 @@ def _place(
 
 @dataclass(frozen=True, slots=True)
 class ToolchainComparison:
-    """Each entry is a package's, or what the replay made, or a finding; and nothing of these is missing."""
+    """Each entry is a package's, or what the replay made, or a finding; and nothing of these is missing.
+
+    ``packaged``: bytes of packages, by hash.
+    """
 
     wanted: Mapping[str, Wanted]
+    packaged: frozenset[bytes]
     replayed: Mapping[str, Entry] | None
     epoch: int
     findings: Findings
@@ -146,6 +155,8 @@ class ToolchainComparison:
         if entry.odd or entry.mtime != self.epoch:
             wrong += [problem for problem in entry.odd if problem not in wrong]
             return False
+        if wanted is not None and self._forged(resolved, wanted):
+            return False
         if self.replayed is None:
             other_bytes = wanted is not None and resolved.content != wanted.content
             if other_bytes and entry.path not in _ACCOUNTS:  # to which a package's script may add
@@ -158,6 +169,17 @@ class ToolchainComparison:
             return True
         wrong.append("no replay makes it" if again is None else "a replay makes another")
         return False
+
+    def _forged(self, resolved: Entry, wanted: Wanted) -> bool:
+        """A package's own file with bytes of no package. A replay in the same build container would make them
+        again; a package that replaces or diverts another one's file brings bytes of its own.
+        """
+        return (
+            wanted.origin is Origin.ARTIFACT
+            and resolved.kind is wanted.kind is Kind.FILE
+            and resolved.content != wanted.content
+            and resolved.content not in self.packaged
+        )
 
 
 def by_path(entries: Iterable[Entry]) -> dict[str, Entry]:

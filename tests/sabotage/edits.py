@@ -51,6 +51,7 @@ _STATE = "tests/unit/builder/test_state.py::"
 _SIGNATURES = "tests/unit/provenance/test_npm_signatures.py::"
 _ORIGINS = "tests/unit/provenance/test_origins.py::"
 _VOUCHING = "tests/unit/builder/test_vouching.py::"
+_STRICT_TAR = "tests/unit/provenance/test_stricttar.py::"
 _WHEEL = "tests/unit/builder/test_wheel.py::"
 _PYPI = "tests/unit/builder/test_pypi.py::"
 _JUDGE = "tests/unit/provenance/audit/test_judge.py::"
@@ -1083,9 +1084,33 @@ EDITS = (
         _WHEEL + "test_a_hostile_wheel_is_refused_by_name",
     ),
     Edit(
-        "builder/resolve/wheel.py",
-        " or start + length + _END.size != size",
+        "provenance/strictzip.py",
+        "before.startswith(_LOCATOR) or ",
         "",
+        _WHEEL + "test_a_hostile_wheel_is_refused_by_name",
+    ),
+    Edit(
+        "provenance/stricttar.py",
+        "archive.in_a_row > MAX_IN_A_ROW or ",
+        "",
+        _STRICT_TAR + "test_every_reader_refuses_it_in_its_own_words",
+    ),
+    Edit(
+        "provenance/stricttar.py",
+        "        except _BROKEN as broken:\n",
+        "        except ZeroDivisionError as broken:\n",
+        _STRICT_TAR + "test_every_reader_refuses_it_in_its_own_words",
+    ),
+    Edit(
+        "provenance/audit/toolchain.py",
+        "            and resolved.content not in self.packaged\n",
+        "            and not self.packaged\n",
+        _TOOLCHAIN + "test_a_replay_that_forges_the_same_byte_does_not_excuse_it",
+    ),
+    Edit(
+        "provenance/strictzip.py",
+        "    if start + length + _END.size != size:\n",
+        "    if start + length + _END.size > size:\n",
         _WHEEL + "test_a_hostile_wheel_is_refused_by_name",
     ),
     Edit(

@@ -19,7 +19,7 @@ from provenance.audit.compare import Findings
 from provenance.audit.deb_index import DebIndex, index_deb
 from provenance.audit.layertar import Entry, read_entries
 from provenance.audit.report import DifferenceKind, Origin
-from provenance.audit.toolchain import ToolchainComparison, by_path, wanted_toolchain
+from provenance.audit.toolchain import ToolchainComparison, by_path, packaged_bytes, wanted_toolchain
 from tests.fakes.audited import Made, layer_bytes
 from tests.fakes.debs import Package
 
@@ -113,9 +113,8 @@ def entries(layer: list[Made]) -> Iterator[Entry]:
 def audit(layer: list[Made], *, replay: list[Made] | None = LAYER) -> Findings:
     findings = Findings(1)
     replayed = None if replay is None else by_path(entries(replay))
-    ToolchainComparison(wanted_toolchain(PLAN, indexes(), BASE), replayed, EPOCH, findings).run(
-        entries(layer)
-    )
+    wanted, packaged = wanted_toolchain(PLAN, indexes(), BASE), packaged_bytes(indexes())
+    ToolchainComparison(wanted, packaged, replayed, EPOCH, findings).run(entries(layer))
     return findings
 
 
@@ -260,6 +259,26 @@ def test_bytes_of_a_package_are_judged_without_a_replay() -> None:
     findings = audit(change("usr/bin/tool", content=b"evil")(LAYER), replay=None)
     assert "usr/bin/tool" in {one.path for one in findings.differences}
     assert "usr/bin/tool" not in findings.unexplained_paths
+
+
+PACKAGED = ["usr/bin/tool", "usr/lib/libtool.so", "etc/tool.conf", "usr/bin/agent", f"{INFO}/tool.postinst"]
+
+
+@pytest.mark.parametrize("path", PACKAGED)
+def test_a_replay_that_forges_the_same_byte_does_not_excuse_it(path: str) -> None:
+    """Builder and verifier may use one build container: what it does to a package's file it does twice."""
+    forged = change(path, content=b"evil")(LAYER)
+    findings = audit(forged, replay=forged)
+    assert path in {one.path for one in findings.differences}
+    assert path not in findings.replayed_paths
+
+
+def test_a_replay_may_show_another_package_s_file() -> None:
+    """One package may replace or divert what another one brought."""
+    replaced = change("etc/tool.conf", content=b"\x7fELF so")(LAYER)
+    findings = audit(replaced, replay=replaced)
+    assert findings.differences == []
+    assert "etc/tool.conf" in findings.replayed_paths
 
 
 def test_a_replay_that_made_more_shows_what_is_missing() -> None:
