@@ -27,6 +27,7 @@ _TERMINAL_CODE: Final = re.compile(rb"\x1b" + _CODE + b"|" + _RUN + _ESC + _CODE
 _TOKEN: Final = re.compile(
     rb"\x1b" + _CODE + b"|" + _RUN + b"(?:" + _ESC + _CODE + b"|" + _ESCAPE + b")|" + _PERCENT
 )
+_ESCAPED: Final = re.compile(_RUN + b"(?:" + _ESCAPE + b")|" + _PERCENT)
 _NAMED: Final = {b"b": b"\b", b"f": b"\f", b"n": b"\n", b"r": b"\r", b"t": b"\t"}
 _NAMES: Final = {value: name for name, value in _NAMED.items()}
 
@@ -71,6 +72,12 @@ def is_disguised(text: bytes) -> bool:
 def decode(text: bytes) -> Decoded:
     """Without terminal codes, and with each escape as the byte that it means."""
     return _without(text, _TOKEN)
+
+
+def unescape(text: bytes) -> Decoded:
+    """With each escape as the byte that it means, for whoever shows no terminal codes: a cut one takes the
+    first letter of what follows, which may be the backslash of an escape."""
+    return _without(text, _ESCAPED)
 
 
 def strip_terminal_codes(text: bytes) -> Decoded:

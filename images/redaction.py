@@ -24,6 +24,7 @@ from images.disguises import (
     runs,
     spellings,
     strip_terminal_codes,
+    unescape,
 )
 from images.errors import UsageError
 
@@ -270,6 +271,8 @@ class _Values:
                 self._pattern = re.compile(b"|".join(ways))
             bare = strip_terminal_codes(text)
             found += [bare.origin(*match.span()) for match in self._pattern.finditer(bare.text)]
+            if bare.text != text:  # and as it looks where terminal codes mean nothing
+                found += [match.span() for match in self._pattern.finditer(text)]
         return found
 
 
@@ -315,7 +318,8 @@ def _shapes(text: bytes, *, blocks: bool) -> Ranges:
     if is_disguised(text):
         bare = decode(text)
         plain = bare.text
-        found += [bare.origin(*place) for place in _plain_shapes(plain, blocks=blocks)]
+        for way in (bare, unescape(text)) if b"\x1b" in text else (bare,):
+            found += [way.origin(*place) for place in _plain_shapes(way.text, blocks=blocks)]
         found += [bare.origin(*place) for place in _in_base64(plain)]
     return found + _in_base64(text)
 

@@ -146,6 +146,17 @@ def test_a_private_key_without_an_end_hides_no_more_than_the_longest_key() -> No
     assert len(lines) * 300 - MAX_CREDENTIAL - 200 < len(out) < len(lines) * 300
 
 
+@pytest.mark.parametrize("cut", ["\x1b[", "\x1b[ ", "\x1b[0;1 ", "\x1b"])
+def test_a_cut_terminal_code_that_takes_the_backslash_of_an_escape(cut: str) -> None:
+    """A terminal shows no credential then; whoever reads the log without one does."""
+    token = sample(next(shape for shape in SHAPES if shape.id == "github-token")).decode()
+    for value in (VALUE, token):
+        spelt = "".join(f"\\u{ord(char):04x}" for char in value)
+        out = shown(f"{cut}{spelt} more".encode(), (VALUE.encode(),))
+        assert MARK in out
+        assert spelt[-60:].encode() not in out
+
+
 SECRETS = st.text(st.characters(codec="utf-8", exclude_categories=("Cc", "Cs")), min_size=8, max_size=40).map(
     lambda text: "k" + text.strip() + "-value"
 )
