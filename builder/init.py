@@ -16,7 +16,7 @@ from builder.settings.settings_file import SETTINGS_NAME, parse_settings
 from builder.state import State
 from images.config import BaseReference, parse_config
 from images.credentials import Secret
-from images.errors import LaunchReason, StateError, UsageError
+from images.errors import CredentialFound, LaunchReason, StateError, UsageError
 from provenance.keys import Protection, create_key_pair
 from provenance.marks import pin_marks
 from provenance.policy import POLICY_NAME, Mode, Policy, load_policy
@@ -231,7 +231,7 @@ def _proxy_line(environment: Mapping[str, str]) -> str:
     line = f"proxy = {{ {', '.join([*pairs, f'no_proxy = {json.dumps(bypass)}'])} }}"
     try:
         parse_settings(f"schema = 1\n{line}", where=SETTINGS_NAME)
-    except UsageError:  # with a login above all: it belongs into a file that nobody else can read
+    except (UsageError, CredentialFound):  # a login belongs into a file that nobody else can read
         return '# proxy_file = "/FILE"  # the environment has a proxy; https = "…" in that file, chmod 600'
     return line
 

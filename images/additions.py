@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
+from images.credential_names import RULE_NAME
 from images.credential_places import HARMLESS_NAMES, HARMLESS_VALUES, SECRET_NAMES, SECRET_WORDS
 from images.digests import Digest
-from images.redaction import redact
+from images.planted import CredentialRefused, rule_of
 
 ADDITION_NAME: Final = r"^[a-z0-9]+(-[a-z0-9]+)*$"  # a directory in the image, a stage, a key in TOML
 MAX_ADDITION_NAME: Final = 40
@@ -66,15 +67,17 @@ class SkillPin:
 
 
 def check_arguments(args: Sequence[str]) -> None:
-    """ValueError when an argument is no plain line, or holds a credential; its value is never shown."""
+    """ValueError when an argument is no plain line, CredentialRefused when it holds a credential."""
     for number, arg in enumerate(args):
         if len(arg) > MAX_ARGUMENT or not arg.isprintable():
             raise ValueError(f"args[{number}]: expected one line of at most {MAX_ARGUMENT} characters")
         following = args[number + 1] if number + 1 < len(args) else ""
-        if redact(arg) != arg or _names_secret(arg, following):
-            raise ValueError(
-                f"args[{number}] holds a credential, and everybody with the image could read it; "
-                'expected the name of its variable alone, as in env = ["GITHUB_TOKEN"]'
+        rule = rule_of(arg) or (RULE_NAME if _names_secret(arg, following) else None)
+        if rule is not None:
+            raise CredentialRefused(
+                rule,
+                f"args[{number}] holds a credential by rule {rule}, and everybody with the image could read "
+                'it; expected the name of its variable alone, as in env = ["GITHUB_TOKEN"]',
             )
 
 

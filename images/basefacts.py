@@ -7,8 +7,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from images.accounts import Accounts
-from images.errors import UsageError
+from images.errors import CredentialFound, UsageError
 from images.oci import ImageSettings, Platform
+from images.planted import rule_of_named
+from images.redaction import redact
 
 # What the image needs at run time, then what the build's own steps need.
 RUN_PROGRAMS: Final = ("sh", "timeout", "cat", "tar", "git")
@@ -70,7 +72,11 @@ class BaseFacts:
 
 
 def check_base_settings(settings: ImageSettings) -> None:
-    """Refuse a base whose configuration would bring behaviour of its own. Raises UsageError naming it."""
+    """Refuse a base whose configuration would bring behaviour of its own. Raises UsageError naming it.
+
+    CredentialFound where it holds one: the image would inherit it, or the base is not to be used as it is.
+    """
+    _require_no_credential(settings)
     brought = (
         ("volumes", settings.volumes),
         ("ONBUILD triggers", settings.on_build),
@@ -95,4 +101,20 @@ def check_base_settings(settings: ImageSettings) -> None:
                 f"the base brings {what} ({listed}), which an image of ours cannot carry",
                 where="image.base",
                 hint="choose or make a base without them: builder bootstrap",
+            )
+
+
+def _require_no_credential(settings: ImageSettings) -> None:
+    variables = (entry.partition("=") for entry in settings.environment)
+    held = (
+        *(("environment variable", name, value) for name, _, value in variables),
+        *(("label", name, value) for name, value in settings.labels),
+        *(("ONBUILD trigger", "", text) for text in settings.on_build),
+    )
+    for what, name, value in held:
+        if (rule := rule_of_named(name, value)) is not None:
+            raise CredentialFound(
+                f"the base's {what} {redact(name)[:100]}".rstrip() + f" is a credential by rule {rule}",
+                where="image.base",
+                hint="end its validity, and choose or make a base without it: builder bootstrap",
             )

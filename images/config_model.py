@@ -39,6 +39,8 @@ from images.config import (
     parse_memory,
     parse_peer,
 )
+from images.credential_names import RULE_NAME, judge_named
+from images.planted import CredentialRefused
 from images.pypi import check_pypi_name, check_pypi_version
 from images.toolchain import DEBIAN_NAME, MAX_DEBIAN
 
@@ -182,10 +184,7 @@ class McpServer(_Strict):
     def _known_kinds(cls, value: Any) -> Any:
         values = isinstance(value, dict) and isinstance(value.get("env"), dict)
         if values:
-            raise ValueError(
-                "env has values, and everybody with the image could read them; "
-                'expected names alone, as in env = ["GITHUB_TOKEN"]'
-            )
+            raise _no_values(value["env"])
         return value
 
     @field_validator("version")
@@ -201,6 +200,16 @@ class McpServer(_Strict):
         if len(set(self.env)) != len(self.env):
             raise ValueError("env: one is named twice; expected each once")
         return self
+
+
+def _no_values(env: dict[str, Any]) -> ValueError:
+    what = (
+        "env has values, and everybody with the image could read them; "
+        'expected names alone, as in env = ["GITHUB_TOKEN"]'
+    )
+    if any(isinstance(text, str) and judge_named(name, text) for name, text in env.items()):
+        return CredentialRefused(RULE_NAME, f"{what}; one is a credential by rule {RULE_NAME}")
+    return ValueError(what)
 
 
 class Archive(_Strict):

@@ -89,7 +89,7 @@ class BuildFailed(BuilderError):
 
 
 class CredentialFound(BuilderError):
-    """The image holds a credential, or the scan is incomplete."""
+    """The image, or a file that says what goes into it, holds a credential; or the scan is incomplete."""
 
     code = ExitCode.CREDENTIAL
     default_reason = "credential"

@@ -15,8 +15,10 @@ from images.additions import (
     check_arguments,
 )
 from images.digests import Digest, Integrity
-from images.errors import BuilderError, UsageError
+from images.errors import BuilderError, CredentialFound, UsageError
 from images.oci import Platform
+from images.planted import HINT as TAKE_IT_OUT
+from images.planted import CredentialRefused
 
 if TYPE_CHECKING:
     from images.strictjson import JsonValue
@@ -133,10 +135,17 @@ def read_platform(place: Place, text: JsonValue) -> Platform:
 
 
 def read_arguments(place: Place) -> tuple[str, ...]:
-    """The arguments of a server: plain lines without a credential."""
+    """The arguments of a server: plain lines without a credential.
+
+    In the operator's own lock a credential is CredentialFound; in anybody else's it does not verify.
+    """
     args = tuple(item.text(_LINE, "one line") for item in place.list(MAX_ARGUMENTS))
     try:
         check_arguments(args)
+    except CredentialRefused as planted:
+        if place.error is UsageError:
+            raise CredentialFound(f"{place.path}: {planted}", where=place.where, hint=TAKE_IT_OUT) from None
+        place.fail("arguments without a credential")
     except ValueError:
         place.fail("arguments without a credential")
     return args

@@ -6,13 +6,15 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final, TypeVar, get_args
 
-from images.errors import UsageError
+from images.errors import BuilderError, CredentialFound, UsageError
+from images.planted import HINT, CredentialRefused, Planted, find_by_shape, judge_refused
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
     from pydantic_core import ErrorDetails
 
     _Model = TypeVar("_Model", bound=BaseModel)
+_Error = TypeVar("_Error", bound=BuilderError)
 
 MAX_BYTES: Final = 1024 * 1024
 _PLACED: Final = 50  # problems whose lines are looked up, to name the first in the file
@@ -40,22 +42,36 @@ def read_toml(
     model: type[_Model],
     *,
     later: Mapping[str, str] | None = None,
+    secret: bool = False,
 ) -> _Model:
     """Parse and validate; raises UsageError naming line, dotted path and what was expected.
 
-    ``later``: dotted path of a section that this version does not have yet -> why it is refused.
+    ``later``: dotted path of a section that this version does not have yet -> why it is refused. Where a
+    value looks like a credential, by the scanner's tables, CredentialFound names line, dotted path and rule;
+    not in a ``secret`` file, which is for them.
     """
     from pydantic import ValidationError  # noqa: PLC0415  (a slow import that a cached answer never needs)
 
     document = parse_toml(text, where)
     for path, why in (later or {}).items():
-        if _has(document, path.split(".")):
-            raise error_at(text, where, path.split("."), why)
+        keys = path.split(".")
+        if (value := _found(document, keys)) is not None:
+            planted = None if secret else judge_refused(keys, value, unknown=False)
+            if planted is not None:
+                raise _credential(text, where, planted)
+            raise error_at(text, where, keys, why)
+    problems: list[ErrorDetails] = []
     try:
-        return model.model_validate(document)
+        found = model.model_validate(document)
     except ValidationError as refused:
-        problems = refused.errors(include_url=False, include_context=True, include_input=False)
-        raise _first(text, where, model, problems) from None
+        # With the refused values: they are judged, and never shown.
+        problems = refused.errors(include_url=False, include_context=True, include_input=True)
+    planted = None if secret else _planted(document, problems)
+    if planted is not None:
+        raise _credential(text, where, planted)
+    if problems:
+        raise _first(text, where, model, problems)
+    return found
 
 
 def parse_toml(text: str, where: str) -> dict[str, object]:
@@ -77,10 +93,37 @@ def parse_toml(text: str, where: str) -> dict[str, object]:
 
 def error_at(text: str, where: str, path: Sequence[str | int], what: str, *, hint: str = "") -> UsageError:
     """A UsageError whose place is file, line and dotted path."""
+    return _error(UsageError, text, where, path, what=what, hint=hint or f"correct {where}")
+
+
+def _error(
+    kind: type[_Error], text: str, where: str, path: Sequence[str | int], *, what: str, hint: str
+) -> _Error:
     line = line_of(text, path)
     place = f"{where}, line {line}" if line else where
     dotted = dotted_path(path)
-    return UsageError(f"{dotted}: {what}" if dotted else what, where=place, hint=hint or f"correct {where}")
+    return kind(f"{dotted}: {what}" if dotted else what, where=place, hint=hint)
+
+
+def _credential(text: str, where: str, planted: Planted) -> CredentialFound:
+    return _error(CredentialFound, text, where, planted.path, what=str(planted), hint=HINT)
+
+
+def _planted(document: dict[str, object], problems: Sequence[ErrorDetails]) -> Planted | None:
+    """The first credential that a validator told, that stands anywhere, or that is a refused value too."""
+    for problem in problems:
+        error = problem.get("ctx", {}).get("error")
+        if isinstance(error, CredentialRefused):
+            return Planted(problem["loc"], error.rule, str(error))
+    if (found := find_by_shape(document)) is not None:
+        return found
+    for problem in problems:
+        if problem["type"] == "missing":
+            continue  # its input is everything around it
+        unknown = problem["type"] == "extra_forbidden"
+        if (found := judge_refused(problem["loc"], problem["input"], unknown=unknown)) is not None:
+            return found
+    return None
 
 
 def dotted_path(path: Sequence[str | int]) -> str:
@@ -131,12 +174,13 @@ def _mark(document: object, keys: list[str]) -> None:
         found.trivia.indent += _MARK
 
 
-def _has(document: object, keys: Sequence[str]) -> bool:
+def _found(document: object, keys: Sequence[str]) -> object:
+    """The value at this path; None where there is none."""
     for key in keys:
         if not isinstance(document, dict) or key not in document:
-            return False
+            return None
         document = document[key]
-    return True
+    return document
 
 
 def _first(text: str, where: str, model: type[BaseModel], problems: Sequence[ErrorDetails]) -> UsageError:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from images.errors import BuildFailed
 from images.oci import MEDIA_CONFIG, MEDIA_LAYER_GZIP, MEDIA_LAYER_ZSTD, MEDIA_MANIFEST, OciImage
+from images.redaction import redact
 from images.render import BuildContext
 
 _LAYER_TYPES = {"zstd": MEDIA_LAYER_ZSTD, "gzip": MEDIA_LAYER_GZIP}
@@ -48,7 +49,8 @@ def _settings(image: OciImage, base: OciImage, context: BuildContext) -> Iterato
     )
     for name, is_so, should_be in pairs:
         if is_so != should_be:
-            yield f"{name} is {str(is_so)[:300]!r}, planned {str(should_be)[:300]!r}"
+            # Redacted before it is cut: a half of a credential has no shape any more.
+            yield f"{name} is {redact(str(is_so))[:300]!r}, planned {str(should_be)[:300]!r}"
 
 
 def _layers(image: OciImage, base: OciImage, context: BuildContext) -> Iterator[str]:

@@ -258,7 +258,7 @@ def parse_proxy_file(raw: bytes, *, where: str) -> Proxy:
         text = raw.decode()
     except UnicodeDecodeError:
         raise UsageError("not UTF-8", where=where, hint=f"correct {where}") from None
-    return _proxy(read_toml(text, where, ProxyFile))
+    return _proxy(read_toml(text, where, ProxyFile, secret=True))
 
 
 def _proxy(table: _ProxyTable | ProxyFile) -> Proxy:

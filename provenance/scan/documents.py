@@ -8,9 +8,9 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
+from images.credential_names import NamedValue, judge_named, judge_text, judge_urls
 from images.errors import UsageError
 from images.strictjson import JsonValue, read_json
-from provenance.scan.names import NamedValue, judge_named, judge_text, judge_urls
 
 MAX_DOCUMENT: Final = 16 << 20
 MAX_DEPTH: Final = 128

@@ -6,9 +6,9 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Final
 
+from images.credential_names import judge_text, judge_urls
 from images.credential_places import HARMLESS_VALUES, LEAST_NAMED_LITERAL, Look, PathRule
 from provenance.scan.documents import judge_document, literals, parse_loosely
-from provenance.scan.names import judge_text, judge_urls
 
 MAX_LOOK_INSIDE: Final = 4 << 20
 

@@ -167,9 +167,10 @@ def honest(
     *,
     placed_as_copy: bool = False,
     lock: Lock | None = None,
+    base: OciImage | None = None,
 ) -> Honest:
     """A tiny set and its image; ``changes`` replaces packages. The one install script links a member."""
-    base = make_base(root / "layout")
+    base = base or make_base(root / "layout")
     tiny = tiny_set(root, base, TEMPLATE, changes=changes, lock=lock)
     context = render(tiny.lock, AMD64, TEMPLATE, base_facts())
     layers = [_layer([Made("workspace", b"5", 0o755, 1000, 1000)], context)]

@@ -18,6 +18,7 @@ COPIED = (
     "backend",
     "builder",
     "tests",
+    "docs",
     "pyproject.toml",
     "Containerfile.in",
     "tools",

@@ -30,6 +30,7 @@ _UPDATES = "tests/unit/builder/test_updates.py::"
 _SKILLS = "tests/unit/builder/test_skills.py::"
 _TOOLCHAIN = "tests/unit/provenance/audit/test_toolchain.py::"
 _DEBIAN = "tests/unit/builder/test_debian.py::"
+_PLANTED = "tests/unit/builder/test_planted_credentials.py::"
 _CONFIG = "tests/unit/images/test_config.py::"
 _LOCK = "tests/unit/images/test_lock.py::"
 _KEY = "tests/unit/images/test_key.py::"
@@ -850,9 +851,39 @@ EDITS = (
     ),
     Edit(
         "images/additions.py",
-        "if redact(arg) != arg or _names_secret(arg, following):",
-        "if redact(arg) != arg:",
+        "rule = rule_of(arg) or (RULE_NAME if _names_secret(arg, following) else None)",
+        "rule = rule_of(arg)",
         _CONFIG + "test_a_credential_among_arguments_is_refused_and_not_shown",
+    ),
+    Edit(
+        "images/tomlfile.py",
+        "if (found := find_by_shape(document)) is not None:",
+        "if (found := None) is not None:",
+        _PLANTED + "test_before_there_is_an_image",
+    ),
+    Edit(
+        "images/tomlfile.py",
+        'problem["input"], unknown=unknown)) is not None:',
+        "None, unknown=unknown)) is not None:",
+        _PLANTED + "test_before_there_is_an_image",
+    ),
+    Edit(
+        "images/basefacts.py",
+        "    _require_no_credential(settings)\n",
+        "",
+        _PLANTED + "test_before_there_is_an_image",
+    ),
+    Edit(
+        "provenance/scan/accept.py",
+        "if report.verdict is Verdict.FOUND:",
+        "if report.verdict is None:",
+        _PLANTED + "test_in_the_image",
+    ),
+    Edit(
+        "images/redaction.py",
+        'for way in (bare, unescape(text)) if b"\\x1b" in text else (bare,):',
+        "for way in (bare,):",
+        "tests/unit/images/test_redaction.py::test_a_cut_terminal_code_that_takes_the_backslash_of_an_escape",
     ),
     Edit(
         "images/key.py",

@@ -62,7 +62,7 @@ def test_an_image_by_digest_with_the_registry_that_has_it(key: str) -> None:
         (f'schema = 1\nbuild_container = "team/tools@{DIGEST}"', "names no registry"),
         (f'schema = 1\nbuild_container = "@{DIGEST}"', "build_container: "),
         (f'schema = 1\nbase = "https://r.test/x@{DIGEST}"', "is not an image reference"),
-        (f'schema = 1\nbase = "me:word@r.test/x@{DIGEST}"', "base: not a digest: 'r.test/x@"),
+        (f'schema = 1\nbase = "me@r.test/x@{DIGEST}"', "base: not a digest: 'r.test/x@"),
         ('schema = 1\nbase = "r.test/x@sha256:12"', "base: expected sha256:"),
         ("schema = 1\nbase = 1", "base: expected text"),
         ('schema = 1\nca_bundle = "ca.pem"', "ca_bundle: expected an absolute path"),

@@ -24,7 +24,7 @@ from images.config import (
     parse_peer,
 )
 from images.config_model import BuilderToml, json_schema
-from images.errors import ExitCode, UsageError
+from images.errors import BuilderError, ExitCode, UsageError
 from images.lock import config_digest
 from tests.fakes.locks import BASE_DIGEST, BUILDER_TOML
 
@@ -35,11 +35,11 @@ ARCHIVE = f'sha256 = "{"0" * 64}"'
 SERVER = 'npm = "x", version = "1.0.0"'
 
 
-def refuse(old: str, new: str) -> UsageError:
+def refuse(old: str, new: str, code: ExitCode = ExitCode.USAGE) -> BuilderError:
     assert old in BUILDER_TOML
-    with pytest.raises(UsageError) as refused:
+    with pytest.raises(BuilderError) as refused:
         parse_config(BUILDER_TOML.replace(old, new, 1), where="x/builder.toml")
-    assert refused.value.code is ExitCode.USAGE
+    assert refused.value.code is code
     return refused.value
 
 
@@ -226,8 +226,8 @@ CANARY = "0123456789abcdefghij"
 )
 def test_a_credential_among_arguments_is_refused_and_not_shown(args: list[str]) -> None:
     server = f"{SERVER}, args = {json.dumps(args)}"
-    refused = refuse("[run]", f"[mcp]\na = {{ {server} }}\n[run]")
-    assert "holds a credential" in refused.what
+    refused = refuse("[run]", f"[mcp]\na = {{ {server} }}\n[run]", ExitCode.CREDENTIAL)
+    assert "mcp.a: args[0] holds a credential by rule " in refused.what
     assert 'env = ["GITHUB_TOKEN"]' in refused.what
     assert CANARY not in f"{refused} {refused.hint}"
     assert "hunter2" not in f"{refused} {refused.hint}"

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from images.digests import Digest
-from images.errors import BuilderError, UsageError, VerifyFailed
+from images.errors import BuilderError, ExitCode, UsageError, VerifyFailed
 from images.lock import Lock, TreeEntry
 from images.lockfile import lock_bytes, lock_digest, parse_lock
 from tests.fakes.locks import SIGNATURE, make_added_lock, make_full_lock, make_lock, with_toolchain
@@ -57,10 +57,6 @@ FULL_EDITS: list[tuple[Callable[[dict[str, Any]], object], str]] = [
     (lambda d: d["mcp"].update(other=d["mcp"].pop("files")), "is not in this lock"),
     (lambda d: d["mcp"]["files"].update(version="latest"), "an exact version"),
     (lambda d: d["mcp"]["files"]["args"].append("a\nb"), "one line"),
-    (
-        lambda d: d["mcp"]["files"]["args"].append("--token=0123456789abcdef"),
-        "arguments without a credential",
-    ),
     (lambda d: d["mcp"]["files"]["env"].append("A=b"), "the name of a variable"),
     (lambda d: d["mcp"]["files"]["env"].append("A"), "mcp.files env: not sorted"),
     (lambda d: d["mcp"]["files"]["trees"].clear(), "mcp.files.trees: not exactly the declared"),
@@ -110,6 +106,23 @@ def test_a_broken_server_or_skill_is_refused(edit: Callable[[dict[str, Any]], ob
     with pytest.raises(UsageError) as refused:
         parse_lock(canonical(changed))
     assert said in refused.value.what
+
+
+@pytest.mark.parametrize(
+    ("error", "code"), [(UsageError, ExitCode.CREDENTIAL), (VerifyFailed, ExitCode.VERIFY)]
+)
+@pytest.mark.parametrize("server", ["files", "look"])
+def test_a_credential_among_arguments_is_refused_and_not_shown(
+    server: str, error: type[BuilderError], code: ExitCode
+) -> None:
+    """In the operator's own lock it is told as one; a lock that came with an image does not verify."""
+    changed = json.loads(lock_bytes(make_added_lock()))
+    changed["mcp"][server]["args"].append("--token=0123456789abcdef")
+    with pytest.raises(BuilderError) as refused:
+        parse_lock(canonical(changed), where="x", error=error)
+    assert refused.value.code is code
+    assert f"mcp.{server}.args" in refused.value.what
+    assert "0123456789abcdef" not in f"{refused.value} {refused.value.hint}"
 
 
 def test_round_trip_with_a_toolchain() -> None:
@@ -221,7 +234,6 @@ ADDED_EDITS: list[tuple[Callable[[dict[str, Any]], object], str]] = [
     (lambda d: d["mcp"]["look"].update(version=">=1"), "mcp.look.version: expected an exact version"),
     (lambda d: d["mcp"]["look"].update(version="1.0"), "is not mcp-server-look 1.0"),
     (lambda d: d["mcp"]["look"].update(package="Look"), "the normal name of a Python package"),
-    (lambda d: d["mcp"]["look"]["args"].append("--token=0123456789abcdef"), "without a credential"),
     (lambda d: d["mcp"]["look"]["wheels"].clear(), "platforms are not those"),
     (lambda d: d["mcp"]["look"]["wheels"]["linux/amd64"].update(python="3.12"), "another python or glibc"),
     (lambda d: d["mcp"]["look"]["wheels"]["linux/amd64"].update(python="2.7"), "such as 3.11"),

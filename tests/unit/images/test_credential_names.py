@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from images.credential_names import judge_named, judge_text, judge_urls
 from provenance.scan.documents import judge_document
-from provenance.scan.names import judge_named, judge_text, judge_urls
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers(-9, 9) | st.text(max_size=20),
