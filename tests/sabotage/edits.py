@@ -455,7 +455,7 @@ EDITS = (
     ),
     Edit(
         "images/redaction.py",
-        "_plain_shapes(plain, blocks=blocks)]",
+        "_plain_shapes(way.text, blocks=blocks)]",
         "()]",
         "tests/unit/images/test_redaction.py::test_a_shape_is_hidden_in_every_disguise",
     ),
