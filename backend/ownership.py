@@ -91,7 +91,26 @@ def is_alive(leases: Path, lease_id: str) -> bool:
 def forget_dead_leases(leases: Path) -> None:
     """Remove lease files that nobody holds."""
     for path in dead_leases(leases):
-        path.unlink(missing_ok=True)
+        forget_lease(path)
+
+
+def forget_lease(path: Path) -> None:
+    """Remove a lease file, unless somebody holds it by now.
+
+    Under its own lock: whoever made it a moment ago then either has it, or finds that it has no name.
+    """
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return
+    except OSError as refused:
+        raise StateError(f"a lease cannot be read: {refused.strerror}", where=str(path)) from None
+    try:
+        with contextlib.suppress(BlockingIOError):
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            path.unlink(missing_ok=True)
+    finally:
+        os.close(handle)
 
 
 def dead_leases(leases: Path) -> tuple[Path, ...]:

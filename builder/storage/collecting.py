@@ -11,7 +11,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Final
 
-from backend.ownership import dead_leases
+from backend.ownership import dead_leases, forget_lease
 from backend.probe import boot_id
 from backend.probe_cache import read_kept
 from builder.bootstrap import LOCK_NAME, Host, lock_in_use
@@ -269,6 +269,8 @@ def _apply(state: State, request: GcRequest, removals: Iterable[Removal]) -> Non
             continue
         if one.thing is Thing.BOOTSTRAP:
             remove_leftover(request.host, one.path)
+        elif one.thing is Thing.LEASE:
+            forget_lease(one.path)  # a launch may have made it just now
         else:
             with state_errors(one.path):
                 one.path.unlink(missing_ok=True)

@@ -1115,6 +1115,18 @@ EDITS = (
         _WHEEL + "test_a_hostile_wheel_is_refused_by_name",
     ),
     Edit(
+        "backend/ownership.py",
+        "            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)\n            path.unlink",
+        "            path.unlink",
+        "tests/unit/backend/test_ownership.py::test_a_lease_that_looked_dead_before_it_was_taken_stays",
+    ),
+    Edit(
+        "builder/storage/collecting.py",
+        "        elif one.thing is Thing.LEASE:\n",
+        "        elif one.thing is Thing.TURN:\n",
+        _GC + "test_a_launch_that_took_its_lease_meanwhile_keeps_it",
+    ),
+    Edit(
         "provenance/strictzip.py",
         "before.startswith(_LOCATOR) or ",
         "",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
 import threading
@@ -51,6 +52,35 @@ def test_forgetting_leaves_the_living_and_the_foreign_alone(tmp_path: Path) -> N
         (leases / "notes.txt").write_text("not a lease")
         ownership.forget_dead_leases(leases)
         assert sorted(path.name for path in leases.iterdir()) == sorted([owner.lease_id, "notes.txt"])
+
+
+def test_a_lease_that_looked_dead_before_it_was_taken_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its file is there a moment before its lock: who sweeps in between must look again."""
+    leases = tmp_path / "leases"
+    with ownership.hold_lease(leases, STATE) as owner:
+        monkeypatch.setattr(ownership, "dead_leases", lambda at: (at / owner.lease_id, at / ("0" * 32)))
+        ownership.forget_dead_leases(leases)
+        assert ownership.is_alive(leases, owner.lease_id)
+
+
+def test_a_lease_that_is_swept_before_it_is_locked_is_taken_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    leases, lock, swept = tmp_path / "leases", fcntl.flock, []
+
+    def late(handle: int, how: int) -> None:
+        if how == fcntl.LOCK_EX and not swept:
+            swept.append(next(leases.iterdir()))
+            ownership.forget_lease(swept[0])
+            assert not swept[0].exists()
+        lock(handle, how)
+
+    monkeypatch.setattr(fcntl, "flock", late)
+    with ownership.hold_lease(leases, STATE) as owner:
+        assert ownership.is_alive(leases, owner.lease_id)
+    assert swept
 
 
 @pytest.mark.parametrize("lease_id", ["", "../../etc/passwd", "x" * 32, "A" * 32])

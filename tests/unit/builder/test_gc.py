@@ -17,7 +17,7 @@ import jsonschema
 import pytest
 
 from backend.journal import Boundary, Intent, Journal
-from backend.ownership import hold_lease
+from backend.ownership import hold_lease, is_alive
 from builder.bootstrap import Host
 from builder.cli import main_inner
 from builder.state import State
@@ -380,6 +380,15 @@ def test_what_dead_processes_left_goes_and_what_the_living_hold_stays(team: Team
     assert done.freed == 5 + 4 + 4 + 2
     for folder in (state.staged, state.turns, state.probe):
         assert not list(folder.iterdir())
+
+
+def test_a_launch_that_took_its_lease_meanwhile_keeps_it(team: Team, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Launches do not wait for a collection: what looked dead when it was planned is looked at again."""
+    state = team.state
+    with hold_lease(state.leases, state.id) as owner:
+        monkeypatch.setattr("builder.storage.collecting.dead_leases", lambda at: (at / owner.lease_id,))
+        gc(team)
+        assert is_alive(state.leases, owner.lease_id)
 
 
 def test_leftovers_of_a_killed_bootstrap_and_downloads_of_older_pins(team: Team) -> None:
