@@ -83,9 +83,9 @@ def _npm_variables(
             raise UsageError(why, where=str(settings.npmrc))
         if name in files:
             value = read_private(files[name], f"npmrc_variables.{name}").removesuffix(b"\n")
-            found[name] = Secret(value)
+            found[name] = _text(value, str(files[name]))
         elif name in environment:
-            found[name] = Secret.of_text(environment[name])
+            found[name] = _text(environment[name].encode("utf-8", "surrogateescape"), f"${name}")
         elif not optional:
             raise UsageError(
                 f"npmrc mentions ${{{name}}}, which has no value",
@@ -99,6 +99,17 @@ def _npm_variables(
             hint="remove it",
         )
     return tuple(sorted(found.items()))
+
+
+def _text(value: bytes, where: str) -> Secret:
+    """A value that can stand in an environment. What is wrong with it is never quoted."""
+    try:
+        plain = "\0" not in value.decode()
+    except UnicodeDecodeError:
+        plain = False
+    if not plain:
+        raise UsageError("not a text in UTF-8", where=where, hint="write the value anew")
+    return Secret(value)
 
 
 def _logins(settings: Settings) -> tuple[tuple[str, Secret], ...]:

@@ -75,6 +75,16 @@ def test_everything_lies_in_files_of_its_own_and_nothing_shows(tmp_path: Path) -
     assert len(secrets.all()) == 7
 
 
+@pytest.mark.parametrize("value", [b"dummy\xff", b"\xff\xfed\0u\0", b"dummy\0", "dummy\udcff"])
+def test_a_value_that_is_no_text_is_refused_and_not_shown(tmp_path: Path, value: str | bytes) -> None:
+    npmrc = write(tmp_path / "npmrc", "//r.test/:_authToken=${TOKEN}\n")
+    if isinstance(value, bytes):
+        file = write(tmp_path / "token", value)
+        assert str(file) in refused(Settings(npmrc=npmrc, npmrc_variables=(("TOKEN", file),)))
+    else:
+        assert "$TOKEN" in refused(Settings(npmrc=npmrc), {"TOKEN": value})
+
+
 def test_a_login_goes_to_its_own_registry_alone(tmp_path: Path) -> None:
     auth = base64.b64encode(b"me:dummy").decode()
     auths = {"https://a.test/v2/": {"auth": auth}, "b.test:5000": {"auth": auth}, "helped.test": {}}
