@@ -5,8 +5,9 @@ from __future__ import annotations
 import copy
 import json
 import os
-from collections.abc import Callable
-from dataclasses import replace
+import pathlib
+from collections.abc import Callable, Iterator
+from dataclasses import fields, replace
 from typing import Any
 
 import pytest
@@ -18,45 +19,63 @@ from images.config import parse_config
 from images.digests import Digest
 from images.errors import UsageError
 from images.key import NOT_IN_KEY, content_key, summarise
-from images.lock import Lock
+from images.lock import Artifact, ArtifactKind, Bundled, Lock
 from images.lockfile import lock_bytes, lock_digest
 from images.oci import MEDIA_LAYER_TAR, Platform
+from images.render import RENDERER_VERSION, render
+from tests.fakes.bases import base_facts
 from tests.fakes.locks import AMD64, ARM64, BUILDER_TOML, make_added_lock, make_lock, with_toolchain
 
-FULL = with_toolchain(make_added_lock())
+ROOT = pathlib.Path(__file__).resolve().parents[3]
+TEMPLATE = (ROOT / "Containerfile.in").read_text()
+
+
+def with_bundled(lock: Lock) -> Lock:
+    """The lock with packages that travel inside others, of an agent and of a server."""
+    claude, pi = lock.agents
+    (server,) = lock.mcp
+    pi, server = (
+        replace(
+            one,
+            trees=(
+                replace(
+                    one.trees[0],
+                    bundled=(Bundled(f"{one.trees[0].entries[0].path}/node_modules/in", "1.0.0"),),
+                ),
+            ),
+        )
+        for one in (pi, server)
+    )
+    return replace(lock, agents=(claude, pi), mcp=(server,))
+
+
+def full_lock() -> Lock:
+    """Every kind of artifact and every field there is, for the template as it is: checked below."""
+    lock = with_bundled(with_toolchain(make_added_lock()))
+    recipe = replace(lock.recipe, template=Digest.of(TEMPLATE.encode()), renderer=RENDERER_VERSION)
+    return replace(lock, recipe=recipe)
+
+
+FULL = full_lock()
 DOCUMENT: dict[str, Any] = json.loads(lock_bytes(FULL))
 Path = tuple[str | int, ...]
 
-# Leaves of the lock's JSON by the end of their path, as patterns of names without list positions.
-IGNORED = {
-    "schema",  # the parser takes one value only
-    "config",
-    "tools.resolver",
-    "tools.build_container",
-    "base.name",
-    "base.tag",
-    "base.pinned",
-    "base.requested",
-    "base.index",
-    "base.images.linux/amd64.config",
-    "base.images.linux/amd64.layers.mediaType",
-    "base.images.linux/amd64.layers.digest",
-    "base.images.linux/amd64.layers.size",
-    "base.images.linux/amd64.diff_ids",
-    "install_scripts",
-    "artifacts.size",
-    "artifacts.parents",
-    "artifacts.registry",
-    "artifacts.authenticated",
-    "artifacts.signer",
-    "toolchain.debian.suite",
-    "toolchain.debian.asked",
-    "toolchain.debian.trees.linux/amd64.in_base",
-    "artifacts.signature",
-    "mcp.look.wheels.linux/amd64.glibc",
-    "pypi_tools.quick.wheels.linux/amd64.glibc",
-    "platforms",  # what else the lock serves
+# What the reader takes one value of only, and the list of platforms, which says what else the lock serves.
+NO_CHOICE = {"schema", "platforms", "mcp.index", "recipe.compression.algorithm"}
+# Maps whose keys are names of this lock; all other keys are fields.
+NAMED = {
+    "agents",
+    "mcp",
+    "skills",
+    "pypi_tools",
+    "archives",
+    "images",
+    "trees",
+    "wheels",
+    "packages",
+    "bundled",
 }
+NAMED |= {"bins", "commands"}
 
 
 def leaves(value: object, path: Path = ()) -> list[Path]:
@@ -74,12 +93,26 @@ FIXED = {
     "wheel": ("kind", "name", "version", "filename"),
     "deb": ("kind",),
 }
-ONE_VALUE: set[Path] = {("schema",), ("mcp", "look", "index")} | {
+ONE_VALUE: set[Path] = {
     ("artifacts", n, name)
     for n, artifact in enumerate(DOCUMENT["artifacts"])
     for name in FIXED.get(artifact["kind"], ())
 }
 LEAVES = [path for path in leaves(DOCUMENT) if path not in ONE_VALUE]
+
+
+def field_of(path: Path) -> str:
+    """The field that a leaf belongs to, without the names of this lock, as the closed list has it."""
+    fields: list[str] = []
+    for n, part in enumerate(path):
+        if isinstance(part, str) and not (n and path[n - 1] in NAMED):
+            fields.append(part)
+    name = ".".join(fields)
+    if "scripts" in path and not at(DOCUMENT, path[: path.index("scripts") + 1])["run"]:
+        return "artifacts.scripts (not run)" if path[-1] != "run" else name
+    if path[0] == "skills":
+        return "skills"
+    return "base.images.layers" if name.startswith("base.images.layers") else name
 
 
 def at(document: Any, path: Path) -> Any:
@@ -113,6 +146,8 @@ def other(value: object, path: Path) -> object:
     """Another value of the same kind."""
     if isinstance(value, bool):
         return not value
+    if "bundled" in path:
+        return "1.0.1"
     if path[-1] == "version" and {"look", "quick"} & set(path):
         return f"{value}.1"  # of PyPI
     if isinstance(value, int):
@@ -127,42 +162,131 @@ def read_without_laws(document: dict[str, Any], monkeypatch: pytest.MonkeyPatch)
     return lock_reader.read_lock(document, "lock", UsageError)
 
 
-@pytest.mark.parametrize("path", LEAVES, ids=lambda path: ".".join(map(str, path)))
-def test_every_leaf_of_the_lock(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    name = name_of(path)
+def changed_at(path: Path) -> dict[str, Any]:
+    """The document with another value there; an install script's hash goes with its command."""
     document = copy.deepcopy(DOCUMENT)
     parent = at(document, path[:-1])
     parent[path[-1]] = other(parent[path[-1]], path)
-    if name.endswith(".command"):
+    if path[-1] == "command":
         parent["sha256"] = Digest.of(parent["command"].encode()).hex
-    if name.endswith(".sha256") and "scripts" in path:
-        return  # belongs to the command, whose change is tested
-    if name == "recipe.compression.algorithm":
-        return  # one value exists
-    not_run = "scripts" in path and not at(DOCUMENT, path[: path.index("scripts") + 1])["run"]
-    changed = content_key(read_without_laws(document, monkeypatch), AMD64)
-    if name in IGNORED or name.startswith("skills.") or (not_run and name.endswith(".command")):
-        assert changed == content_key(FULL, AMD64)
-    else:
-        assert changed != content_key(FULL, AMD64)
+    return document
+
+
+def has_choice(path: Path) -> bool:
+    """A script's hash belongs to its command, whose change is tested."""
+    return field_of(path) not in NO_CHOICE and not (path[-1] == "sha256" and "scripts" in path)
+
+
+CHOICES = [path for path in LEAVES if has_choice(path)]
+
+
+def test_the_lock_has_every_kind_and_every_field() -> None:
+    """Else a field that is in no lock here could be forgotten."""
+    assert {artifact.kind for artifact in FULL.artifacts} == set(ArtifactKind)
+    for part in (
+        FULL,
+        FULL.base,
+        FULL.toolchain,
+        FULL.mcp[0],
+        FULL.pypi_mcp[0],
+        FULL.pypi_tools[0],
+        FULL.skills[0],
+    ):
+        empty = {field.name for field in fields(part) if getattr(part, field.name) in ((), None)}  # type: ignore[arg-type]
+        assert empty <= {"index"}, part  # a base that was asked for by its platform's manifest
+    for field in fields(Artifact):
+        if field.name not in ("scripts_run",):
+            assert any(getattr(artifact, field.name) for artifact in FULL.artifacts), field.name
+    assert {one.scripts_run for one in FULL.artifacts if one.scripts} == {True, False}
+    assert all(one.trees[0].bundled for one in (FULL.agents[1], FULL.mcp[0]))
+
+
+@pytest.mark.parametrize("path", CHOICES, ids=lambda path: ".".join(map(str, path)))
+def test_every_leaf_of_the_lock(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    changed = content_key(read_without_laws(changed_at(path), monkeypatch), AMD64)
+    assert (changed == content_key(FULL, AMD64)) is (field_of(path) in NOT_IN_KEY)
 
 
 def test_the_ignored_fields_are_the_closed_list() -> None:
-    def short(name: str) -> str:
-        for part in ("linux/amd64.", "look.", "quick."):
-            name = name.replace(part, "")
-        return name.removesuffix(".mediaType").removesuffix(".digest")
+    """Each of the list is a field of the lock, which the test above changes; none is there for nothing."""
+    assert NOT_IN_KEY - set(map(field_of, CHOICES)) == {"anything of another platform"}
 
-    named = {short(name).removesuffix("layers.size") or name for name in IGNORED} - {"schema", "platforms"}
-    named = {name if not name.endswith(".images.") else "base.images.layers" for name in named}
-    assert named <= NOT_IN_KEY
-    assert NOT_IN_KEY - named == {
-        "artifacts.scripts (not run)",
-        "agents.trees.bundled",
-        "mcp.trees.bundled",
-        "skills",
-        "anything of another platform",
-    }
+
+def names(value: object, path: Path = ()) -> Iterator[Path]:
+    """Every key that is a name of this lock."""
+    if isinstance(value, dict):
+        for key, below in value.items():
+            if path and path[-1] in NAMED - {"agents", "commands"} and key != str(AMD64):
+                yield (*path, key)
+            yield from names(below, (*path, key))
+    elif isinstance(value, list):
+        for number, below in enumerate(value):
+            yield from names(below, (*path, number))
+
+
+@pytest.mark.parametrize("path", list(names(DOCUMENT)), ids=lambda path: ".".join(map(str, path)))
+def test_every_name_in_the_lock(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a server, Skill, tool, archive or command, and the path of a package: where it is in the image."""
+    document = copy.deepcopy(DOCUMENT)
+    parent = at(document, path[:-1])
+    parent[f"{path[-1]}x"] = parent.pop(path[-1])
+    changed = content_key(read_without_laws(document, monkeypatch), AMD64)
+    ignored = "bundled" in path or (path[0] == "skills" and len(path) > 2)
+    assert (changed == content_key(FULL, AMD64)) is ignored
+
+
+@pytest.mark.parametrize(
+    "path",
+    [path for path in CHOICES if field_of(path) in NOT_IN_KEY] + [("platforms", 0)],
+    ids=lambda path: ".".join(map(str, path)),
+)
+def test_an_ignored_field_changes_nothing_that_a_build_is_made_from(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So no digest of an unchanged image: the build sees the same bytes, steps, settings and artifacts."""
+
+    def seen(lock: Lock) -> tuple[object, ...]:
+        made = render(lock, AMD64, TEMPLATE, base_facts())
+        artifacts = [(one.folder, one.name, one.artifact.integrity) for one in made.artifacts]
+        lists = [sorted(plan.lists()) for plan in made.plans]
+        toolchain = list(made.toolchain.lists()) if made.toolchain else None
+        settings = (made.key, made.base, made.epoch, made.compression, made.level, made.image)
+        return (*settings, made.files, made.root, artifacts, lists, toolchain)
+
+    assert seen(read_without_laws(changed_at(path), monkeypatch)) == seen(FULL)
+
+
+def both_platforms() -> dict[str, Any]:
+    """The document with everything of one platform for a second one too, and an artifact of its own."""
+
+    def doubled(value: Any) -> Any:
+        if isinstance(value, dict):
+            found = {key: doubled(below) for key, below in value.items()}
+            return found | ({str(ARM64): doubled(value[str(AMD64)])} if str(AMD64) in value else {})
+        return [doubled(below) for below in value] if isinstance(value, list) else value
+
+    document: dict[str, Any] = doubled(DOCUMENT)
+    document["platforms"] = [str(AMD64), str(ARM64)]
+    node = next(artifact for artifact in document["artifacts"] if artifact["kind"] == "node")
+    document["artifacts"].append({**node, "name": "node-linux-arm64", "platforms": [str(ARM64)]})
+    return document
+
+
+BOTH = both_platforms()
+FOREIGN = [
+    path
+    for path in leaves(BOTH)
+    if str(ARM64) in path or path[:2] == ("artifacts", len(BOTH["artifacts"]) - 1)
+]
+
+
+@pytest.mark.parametrize("path", FOREIGN, ids=lambda path: ".".join(map(str, path)))
+def test_nothing_of_another_platform_matters(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    document = copy.deepcopy(BOTH)
+    parent = at(document, path[:-1])
+    if path[-2:] != ("platforms", 0):
+        parent[path[-1]] = other(parent[path[-1]], path)
+    assert content_key(read_without_laws(document, monkeypatch), AMD64) == content_key(FULL, AMD64)
 
 
 def test_an_added_argument_variable_server_or_skill_flips_the_key() -> None:
