@@ -63,7 +63,8 @@ class Registry {
       return this.web.follow(this.base + path, { accept, ...authorization })
     }
     let response = await ask()
-    if (response.statusCode === 401 && !this.authorization) {
+    // A login goes where the registry itself says, not where the one says whom it redirects to.
+    if (response.statusCode === 401 && !this.authorization && !response.elsewhere) {
       response.destroy()
       this.authorization = await authorizationFor(this.web, response.headers['www-authenticate'] ?? '', this.login)
       response = await ask()

@@ -85,14 +85,17 @@ export class Web {
     })
   }
 
-  // Follows redirects: never from https to http, and no credential goes to another origin.
+  // Follows redirects: never from https to http, and no credential goes to another origin. ``elsewhere`` of the answer
+  // says that another origin gave it: what it asks for is not the registry's word.
   async follow(address, headers) {
     let url = new URL(address)
     const { origin } = url
     for (let hop = 0; hop <= MAX_REDIRECTS; hop += 1) {
       const { authorization, ...rest } = headers
       const response = await this.open(url, url.origin === origin && authorization ? headers : rest)
-      if (![301, 302, 303, 307, 308].includes(response.statusCode)) return response
+      if (![301, 302, 303, 307, 308].includes(response.statusCode)) {
+        return Object.assign(response, { elsewhere: url.origin !== origin })
+      }
       response.destroy()
       const next = URL.parse(response.headers.location ?? '', url)
       if (!next || (url.protocol === 'https:' && next.protocol !== 'https:')) break

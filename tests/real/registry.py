@@ -21,7 +21,7 @@ TOKEN = "anonymous-dummy"
 class Registry(ThreadingHTTPServer):
     """The distribution API over a layout, with anonymous tokens; ``answers`` overrides a path's end.
 
-    Every repository is ``team/`` and one word, and has all that the layout has.
+    Every repository is ``team/`` and one word, and has all that the layout has; if ``open``, for everybody.
     """
 
     daemon_threads = True
@@ -31,6 +31,7 @@ class Registry(ThreadingHTTPServer):
         self.layout = layout
         self.answers: dict[str, tuple[int, dict[str, str], bytes]] = {}
         self.paths: list[str] = []
+        self.open = False
 
     @property
     def address(self) -> str:
@@ -52,7 +53,7 @@ class Handler(BaseHTTPRequestHandler):
         self.server.paths.append(self.path)
         if self.path.startswith("/token?"):
             return self.reply(200, {}, json.dumps({"token": TOKEN}).encode())
-        if self.headers.get("authorization") != f"Bearer {TOKEN}":
+        if not self.server.open and self.headers.get("authorization") != f"Bearer {TOKEN}":
             realm = f'Bearer realm="http://{self.server.address}/token",service="test",scope="pull"'
             return self.reply(401, {"www-authenticate": realm}, b"")
         for end, answer in self.server.answers.items():

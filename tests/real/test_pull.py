@@ -120,6 +120,22 @@ def test_s_09_each_failure_has_its_reason(  # noqa: PLR0917  (fixtures)
         assert "wait 17 seconds" in error.hint
 
 
+def test_a_challenge_of_another_origin_is_not_answered(
+    registry: Registry, bootstrapped: Bootstrapped, kept_state: State, resolver: Resolver, layout: Path
+) -> None:
+    """A registry may redirect to a storage of others; that one has no say in where a login goes."""
+    registry.open = True
+    with serving(kept_state.layout) as storage:
+        target = f"http://{storage.address}/v2/team/base/manifests/{bootstrapped.base}"
+        registry.answers[str(bootstrapped.base)] = (307, {"location": target}, b"")
+        error = refused(registry, bootstrapped.base, resolver, layout)
+        assert isinstance(error, NetworkFailed)
+        assert error.reason == "auth"
+        assert [path.partition("?")[0] for path in storage.paths] == [
+            target.removeprefix(f"http://{storage.address}")
+        ]
+
+
 def test_a_layer_that_breaks_off(
     registry: Registry, bootstrapped: Bootstrapped, kept_state: State, resolver: Resolver, layout: Path
 ) -> None:
