@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -190,12 +192,14 @@ def _land(workshop: Workshop, checked: _Checked) -> Imported:
     refer_to_import(state, checked.raw_lock)
     layout_blobs = frozenset[Digest]().union(*(entry.blobs for entry in checked.entries))
     new_artifacts = 0
+    uses = Counter(one.digest for one in manifest.artifacts)
+    uses.update(layout_blobs)
     for one in manifest.artifacts:
         staged = archive.blob(one.digest)
-        if one.digest in layout_blobs:  # the same bytes for both: one is a copy
-            staged = staged.with_name(f"{staged.name}.artifact")
-            with state_errors(staged):
-                shutil.copyfile(archive.blob(one.digest), staged)
+        uses[one.digest] -= 1
+        if uses[one.digest]:  # somebody else needs the same bytes: the layout, or one of another algorithm
+            staged = staged.with_name(f"{staged.name}.{one.integrity.algorithm}")
+            _copy(archive.blob(one.digest), staged)
         new_artifacts += workshop.store.adopt(staged, one.integrity)
     new_blobs = sum(adopt_blob(state.layout, archive.blob(one), one) for one in sorted(layout_blobs))
     named = {one.digest for one in read_index(state.layout).manifests}
@@ -225,6 +229,14 @@ def _land(workshop: Workshop, checked: _Checked) -> Imported:
         new_manifests=new_manifests,
         settings=tuple(_settings_lines(workshop, manifest.manifests)),
     )
+
+
+def _copy(source: Path, target: Path) -> None:
+    """On disk before it gets a name, as what it is a copy of."""
+    with state_errors(target), source.open("rb") as file, target.open("xb") as copy:
+        shutil.copyfileobj(file, copy)
+        copy.flush()
+        os.fsync(copy.fileno())
 
 
 def _remember(workshop: Workshop, digest: Digest, checked: _Checked) -> None:

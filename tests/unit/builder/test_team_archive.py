@@ -33,7 +33,8 @@ from builder.storage.importing import import_archive
 from builder.workshop import Workshop
 from images.digests import Digest, Integrity
 from images.errors import BuilderError, ExitCode, PinError, StateError, UsageError, VerifyFailed
-from images.lock import ArtifactKind
+from images.lock import ArtifactKind, Authentication
+from images.lock_additions import ArchiveLock
 from images.oci import MEDIA_INDEX, MEDIA_MANIFEST
 from provenance.layout import list_images, open_image, read_blob
 from provenance.layout_writing import add_manifest
@@ -216,6 +217,33 @@ def test_a_lock_that_nobody_built_yet_travels_too(tmp_path: Path, mate: Workshop
     assert all(mate.store.intact(one.integrity) for one in team.lock.artifacts)
     (reference,) = mate.state.references.iterdir()
     assert reference.read_bytes() == team.raw_lock
+
+
+def test_the_same_bytes_under_two_integrities_arrive_as_both(tmp_path: Path, mate: Workshop) -> None:
+    """An operator's archive may be a package's own tarball: one blob, and two files of the store."""
+    team = make_team(tmp_path / "one", proved=False)
+    package = next(one for one in team.lock.artifacts if one.integrity.algorithm == "sha512")
+    with team.workshop.store.open(package.integrity, package.label) as file:
+        integrity, size = team.workshop.store.add(file, what="kit", limit=1 << 20)
+    kit = replace(
+        package,
+        kind=ArtifactKind.ARCHIVE,
+        name="kit",
+        version="",
+        integrity=integrity,
+        size=size,
+        parents=("archives.kit",),
+        bins=(),
+        scripts=(),
+        registry="local",
+        authenticated=Authentication.LOCAL,
+    )
+    artifacts = tuple(sorted((*team.lock.artifacts, kit), key=lambda one: one.id))
+    team.lock = replace(team.lock, artifacts=artifacts, archives=(ArchiveLock("kit"),))
+    handed = hand(team, tmp_path / "team.tar")
+    assert len({one.digest for one in handed.manifest.artifacts}) == len(artifacts) - 1
+    assert import_archive(mate, handed.path).new_artifacts == len(artifacts)
+    assert all(mate.store.intact(one.integrity) for one in artifacts)
 
 
 def test_an_index_travels_with_its_image(tmp_path: Path, mate: Workshop) -> None:
