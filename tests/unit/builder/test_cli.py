@@ -19,7 +19,7 @@ from builder.cli import WAYS_ON, main_inner
 from builder.cli.arguments import parse_arguments
 from builder.cli.invocation import make_invocation
 from builder.cli.session import client_environment
-from builder.cli.verbs import VERBS, doctor_verb
+from builder.cli.verbs import VERBS, build_verb, doctor_verb
 from builder.workshop import Workshop
 from images.errors import (
     BuilderError,
@@ -40,7 +40,7 @@ from images.errors import (
     VerifyFailed,
 )
 from images.lockfile import lock_bytes
-from tests.fakes.locks import make_lock
+from tests.fakes.locks import ARM64, BUILDER_TOML, make_lock
 
 ROOT = Path(__file__).resolve().parents[3]
 SCHEMA = json.loads((ROOT / "docs/reference/schemas/result.schema.json").read_text())
@@ -315,3 +315,16 @@ def test_no_client_is_found_in_the_project(tmp_path: Path) -> None:
     options = parse_arguments(["show"])
     invocation = make_invocation(options, {"HOME": str(tmp_path), "PATH": "::.:bin:/usr/bin:"})
     assert client_environment(invocation)["PATH"] == "/usr/bin"
+
+
+def test_s_10_an_image_of_another_platform_is_not_built_here(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """binfmt #215, buildx #1170: an emulated Node crashes at random. There is neither key nor engine here."""
+    monkeypatch.setattr(build_verb, "host_platform", lambda: ARM64)
+    (tmp_path / "builder.toml").write_text(BUILDER_TOML)
+    assert main_inner(["build"], environment(tmp_path)) == ExitCode.USAGE
+    said = capsys.readouterr().err
+    assert "image.platforms: builder.toml declares no linux/arm64" in said
+    assert "an image is built on its own platform only" in said
+    assert 'hint: add "linux/arm64" to image.platforms, then builder lock' in said
