@@ -62,6 +62,30 @@ BOMB = b"!<arch>\n" + b"".join(
 )
 
 
+def second_stream(more: bytes) -> bytes:
+    """The package with something behind the compressed data; only some readers go on there."""
+    data = RAW[RAW.index(b"data.tar.xz") + 60 :].removesuffix(b"\n" if len(RAW) % 2 else b"")
+    data = data[: data.rindex(b"YZ") + 2]
+    return RAW[: RAW.index(b"data.tar.xz")] + ar_member("data.tar.xz", data + more)
+
+
+class Sparing(io.BytesIO):
+    """Tells whoever asks for more than it could need."""
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        assert size is not None
+        assert 0 <= size <= 1 << 20
+        return super().read(size)
+
+
+def test_a_size_that_is_said_is_not_a_size_that_is_read() -> None:
+    raw = RAW.replace(b"4         `\n2.0\n", b"4000000000`\n2.0\n", 1)
+    assert raw != RAW
+    with pytest.raises(VerifyFailed, match="a broken header"):
+        read_control(Sparing(raw), "tool")
+    read_control(Sparing(RAW), "tool")
+
+
 def read_all(raw: bytes) -> None:
     read_control(io.BytesIO(raw), "deb:tool:amd64@1.0")
     list(read_data(io.BytesIO(raw), "deb:tool:amd64@1.0"))
@@ -79,6 +103,8 @@ def read_all(raw: bytes) -> None:
         RAW.replace(b"control.tar.xz", b"control.tar.7z", 1),
         RAW.replace(b"data.tar.xz ", b"data.tar.gz ", 1),
         BOMB,
+        second_stream(lzma.compress(bytes(10240))),
+        second_stream(b"tail"),
         replace(PACKAGE, members=(("../etc/passwd", b"x", 0o644),)).to_bytes(),
         replace(PACKAGE, hard_links=(("usr/x", "../../etc/passwd"),)).to_bytes(),
     ],
