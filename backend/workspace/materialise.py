@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Final
 
 from backend.workspace.git import READ_LIMITS, Git, Repository
-from backend.workspace.links import stays_inside
+from backend.workspace.links import Steps, stays_inside
 from backend.workspace.names import quoted
 from backend.workspace.objects import Collected, ObjectFormat, Wanted
 from backend.workspace.refusals import CandidateReason, CandidateRefused
@@ -69,8 +69,8 @@ def materialise(
     bounds = limits or TreeLimits()
     source = Source.of(git, repository, READ_LIMITS)
     listing = list_tree(source, commit, bounds)
-    links = _targets(source, listing.of(Mode.LINK))
-    kept = {path for path in links if stays_inside(path, links)}
+    links, steps = _targets(source, listing.of(Mode.LINK), bounds), Steps()
+    kept = {path for path in links if stays_inside(path, links, steps)}
     as_files = frozenset(links) - kept
     submodules = {entry.path: entry.name for entry in listing.of(Mode.SUBMODULE)}
     with state_errors(folder), contextlib.ExitStack() as undo:
@@ -98,10 +98,13 @@ def materialise(
     )
 
 
-def _targets(source: Source, links: Sequence[Entry]) -> dict[bytes, bytes]:
-    taken = Collected(len(links) * _MAX_LINK_BLOB)
-    source.give([Wanted(name=item.name, kind="blob", max_bytes=_MAX_LINK_BLOB) for item in links], taken)
-    return {item.path: target for item, target in zip(links, taken.contents, strict=True)}
+def _targets(source: Source, links: Sequence[Entry], limits: TreeLimits) -> dict[bytes, bytes]:
+    """Each object once, however many links have it: a small commit can name one a million times."""
+    names = list(dict.fromkeys(item.name for item in links))
+    taken = Collected(limits.tree_bytes)
+    source.give([Wanted(name=name, kind="blob", max_bytes=_MAX_LINK_BLOB) for name in names], taken)
+    targets = dict(zip(names, taken.contents, strict=True))
+    return {item.path: targets[item.name] for item in links}
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +139,7 @@ def _write(
         if path in links.kept:
             _once(os.symlink, path, target, place)
         else:
+            writer.count(len(target))
             with writer.new_file(path, 0o644) as file:
                 file.write(target)
     return writer
@@ -177,13 +181,17 @@ class _Writer:
         os.fchmod(handle, mode)
         return os.fdopen(handle, "wb")
 
-    def begin(self, index: int, size: int) -> None:
-        entry = self._entries[index]
+    def count(self, size: int) -> None:
+        """So many bytes more."""
         self.total += size
         if self.total > self._limits.total_bytes:
             raise CandidateRefused(
                 CandidateReason.TOO_LARGE, f"the files have more than {self._limits.total_bytes} bytes"
             )
+
+    def begin(self, index: int, size: int) -> None:
+        entry = self._entries[index]
+        self.count(size)
         self._path, self._size, self._start = entry.path, size, b""
         self._file = self.new_file(entry.path, 0o755 if entry.mode is Mode.EXECUTABLE else 0o644)
 

@@ -147,7 +147,7 @@ class Collected:
     def begin(self, _index: int, size: int) -> None:
         self._left -= size
         if self._left < 0:
-            raise CandidateRefused(CandidateReason.TOO_LARGE, "the trees of this commit are too large")
+            raise CandidateRefused(CandidateReason.TOO_LARGE, "trees or links of this commit are too large")
         self._parts = []
 
     def data(self, chunk: bytes) -> None:

@@ -31,7 +31,10 @@ class Mode(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TreeLimits:
-    """Most entries, segments of a path, bytes of a path, bytes of all trees, of one file and of all files."""
+    """Most entries, segments of a path, bytes of a path, of all trees, of one file and of all files.
+
+    ``tree_bytes`` holds for the trees, for all paths, and for the targets of all links, each by itself.
+    """
 
     entries: int = 500_000
     depth: int = 100
@@ -130,7 +133,7 @@ def list_tree(source: Source, name: str, limits: TreeLimits) -> Listing:
     commit = read_commit(source, name)
     found: list[Entry] = []
     level: list[tuple[bytes, str]] = [(b"", commit.tree)]
-    left = limits.tree_bytes
+    left = left_of_paths = limits.tree_bytes
     for _ in range(limits.depth):
         names = list(dict.fromkeys(tree for _, tree in level))
         taken = Collected(left)
@@ -145,7 +148,8 @@ def list_tree(source: Source, name: str, limits: TreeLimits) -> Listing:
             for entry in entries[tree]:
                 path = prefix + entry.path
                 found.append(Entry(path, entry.mode, entry.name))
-                _check_bounds(path, len(found), limits)
+                left_of_paths -= len(path)
+                _check_bounds(path, len(found), left_of_paths, limits)
                 if entry.mode is Mode.DIRECTORY:
                     below.append((path + b"/", entry.name))
         if not below:
@@ -164,9 +168,13 @@ def tree_line(name: bytes, mode: Mode, object_name: str) -> bytes:
     return mode.value.encode() + b" " + name + b"\0" + bytes.fromhex(object_name)
 
 
-def _check_bounds(path: bytes, count: int, limits: TreeLimits) -> None:
+def _check_bounds(path: bytes, count: int, left: int, limits: TreeLimits) -> None:
     if count > limits.entries:
         raise CandidateRefused(CandidateReason.TOO_LARGE, f"more than {limits.entries} files and directories")
+    if left < 0:
+        raise CandidateRefused(
+            CandidateReason.TOO_LARGE, f"the paths of this commit have more than {limits.tree_bytes} bytes"
+        )
     if len(path) > limits.path_bytes:
         raise CandidateRefused(
             CandidateReason.TOO_LARGE,

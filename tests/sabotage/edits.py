@@ -1127,6 +1127,24 @@ EDITS = (
         _GC + "test_a_launch_that_took_its_lease_meanwhile_keeps_it",
     ),
     Edit(
+        "backend/workspace/materialise.py",
+        "    names = list(dict.fromkeys(item.name for item in links))\n",
+        "    names = [item.name for item in links]\n",
+        _TREES + "test_one_link_named_many_times_is_read_once",
+    ),
+    Edit(
+        "backend/workspace/links.py",
+        "        steps.take(len(place))\n",
+        "",
+        _TREES + "test_links_that_take_hours_to_follow_are_refused_soon",
+    ),
+    Edit(
+        "backend/workspace/trees.py",
+        "                left_of_paths -= len(path)\n",
+        "",
+        _TREES + "test_paths_that_unfold_are_bounded_together",
+    ),
+    Edit(
         "provenance/strictzip.py",
         "before.startswith(_LOCATOR) or ",
         "",

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from backend.workspace import materialise as module
 from backend.workspace.git import Git, Repository
-from backend.workspace.links import stays_inside
+from backend.workspace.links import Steps, stays_inside
 from backend.workspace.materialise import materialise
 from backend.workspace.names import name_fault
 from backend.workspace.origin import find_origin
@@ -331,6 +331,47 @@ def test_a_deep_tree_is_refused(git: Git, operator: Repo, tmp_path: Path) -> Non
     with pytest.raises(CandidateRefused, match="deeper than 20"):
         materialise(git, ours, commit, tmp_path / "s", TreeLimits(depth=20))
     assert materialise(git, ours, commit, tmp_path / "s", TreeLimits(depth=21)).files == 1
+
+
+def test_one_link_named_many_times_is_read_once(git: Git, operator: Repo, tmp_path: Path) -> None:
+    """A commit of some kilobytes may have half a million links to one large object."""
+    far = operator.object("blob", b"/" + b"x" * 60_000)
+    tree = operator.tree(*(("120000", b"%03d" % number, far) for number in range(100)))
+    ours, commit = adopted(git, operator, tmp_path), operator.commit_tree(tree)
+    done = materialise(git, ours, commit, tmp_path / "s", TreeLimits(tree_bytes=100_000))
+    assert len(done.links_as_files) == 100
+    assert done.size == 100 * 60_001
+    with pytest.raises(CandidateRefused, match="the files have more than"):
+        materialise(git, ours, commit, tmp_path / "t", TreeLimits(total_bytes=5_000_000))
+    with pytest.raises(CandidateRefused, match="links of this commit are too large"):
+        materialise(git, ours, commit, tmp_path / "u", TreeLimits(tree_bytes=50_000))
+    assert not (tmp_path / "t").exists()
+
+
+def test_links_that_take_hours_to_follow_are_refused_soon() -> None:
+    links = {b"0": b"a/../" * 800 + b"a"}
+    links |= {b"%d" % number: b"a/../" * 800 + b"%d" % (number - 1) for number in range(1, 40)}
+    assert stays_inside(b"39", links)
+    steps = Steps(left=100_000)
+    assert stays_inside(b"39", links, steps)
+    with pytest.raises(CandidateRefused, match="sensible time") as refused:
+        stays_inside(b"39", links, steps)  # what is left is for all of them together
+    assert refused.value.reason == CandidateReason.TOO_LARGE
+    shallow, deep = Steps(left=100_000), Steps(left=100_000)
+    stays_inside(b"k", {b"k": b"x/../" * 400}, shallow)
+    stays_inside(b"k", {b"k": b"x/" * 800}, deep)
+    assert deep.left < shallow.left
+
+
+def test_paths_that_unfold_are_bounded_together(git: Git, operator: Repo, tmp_path: Path) -> None:
+    tree = operator.tree(("100644", b"f" * 200, operator.object("blob", b"x")))
+    for _ in range(3):
+        tree = operator.tree(*(("40000", b"d" * 200 + b"%d" % number, tree) for number in range(10)))
+    commit = operator.commit_tree(tree)
+    with pytest.raises(CandidateRefused, match="paths of this commit have more than 500000"):
+        materialise(
+            git, adopted(git, operator, tmp_path), commit, tmp_path / "s", TreeLimits(tree_bytes=500_000)
+        )
 
 
 @pytest.mark.parametrize(
