@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final, TypeVar, get_args
@@ -20,6 +21,12 @@ MAX_BYTES: Final = 1024 * 1024
 _PLACED: Final = 50  # problems whose lines are looked up, to name the first in the file
 _PLACED_CHARACTERS: Final = 500_000  # and no more than these characters read for it
 _MARK: Final = "\0"  # cannot occur in a TOML document, so it is found again without doubt
+
+# A key of more parts than any file of ours has: Python's reader keeps every beginning of it, so the memory it
+# takes grows with the square of their number.
+_DEEP_KEY: Final = re.compile(
+    r"""(?<![A-Za-z0-9_\-])(?:(?:[A-Za-z0-9_\-]++|"[^"\n]*+"|'[^'\n]*+')[ \t]*+\.[ \t]*+){64}"""
+)
 
 # What pydantic calls a wrong type, in the words of the person who typed the file.
 _EXPECTED: Final = {
@@ -80,6 +87,8 @@ def parse_toml(text: str, where: str) -> dict[str, object]:
         raise UsageError(
             f"{len(text)} characters, more than {MAX_BYTES}", where=where, hint=f"correct {where}"
         )
+    if _DEEP_KEY.search(text):
+        raise UsageError("nested too deeply", where=where, hint=f"correct {where}")
     try:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as broken:
