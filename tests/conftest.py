@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from typing import Final
 
 import hypothesis
@@ -12,6 +13,10 @@ from tests.joined import ASKED, report_untested
 # How long one example takes says how busy the machine is, and nothing about the program.
 hypothesis.settings.register_profile("ours", deadline=None)
 hypothesis.settings.load_profile("ours")
+
+# A shell that starts a run in the background has it, and all that it starts, ignore Ctrl-C.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # What `--engine` of the tests names -> the product that the command line and the dialects name.
 ENGINES: Final = {"docker": "docker", "docker-rootless": "docker", "podman": "podman"}

@@ -141,7 +141,8 @@ async function fetchBatch(env, work, batch) {
       try {
         await add([item])
       } catch (error) {
-        throw Object.assign(error, { item: `${item.name}@${item.version}` })
+        const told = error.code === STALLED ? new NpmFailed('ETIMEDOUT') : error
+        throw Object.assign(told, { item: `${item.name}@${item.version}` })
       }
     }
   }
