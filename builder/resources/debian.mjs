@@ -6,7 +6,7 @@
 // No text of apt's is passed on: it may hold an address with a credential. Only codes of ours are, and names.
 
 import { createHash } from 'node:crypto'
-import { mkdir, readdir, readFile, stat, writeFile } from 'node:fs/promises'
+import { mkdir, readdir, readFile, rm, stat, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 
 import { addressIn, runClient, SILENCE } from './children.mjs'
@@ -202,15 +202,31 @@ async function keyrings(folder, extra) {
   return found
 }
 
-// The release that vouches for an index: its text, and the primary keys whose signatures gpgv found good.
+// The primary keys whose signatures are good, by gpgv's status. It calls a signature valid too where the key has
+// expired or was revoked; only what it calls good before counts.
+export function goodSigners(status) {
+  const found = new Set()
+  let good = false
+  for (const line of status.split('\n')) {
+    const [mark, word, ...rest] = line.split(' ')
+    if (mark !== '[GNUPG:]') continue
+    if (word === 'VALIDSIG' && good && /^(?:[0-9A-F]{40}|[0-9A-F]{64})$/.test(rest[9])) found.add(rest[9])
+    if (['NEWSIG', 'VALIDSIG'].includes(word)) good = false
+    if (word === 'GOODSIG') good = true
+  }
+  return [...found].sort()
+}
+
+// The release that vouches for an index: the text that is signed and no other, and the keys that signed it.
 async function releaseOf(apt, index, keys) {
   const start = index.file.slice(0, -index.key.replaceAll('/', '_').length)
-  const inline = `${start}InRelease`
-  const args = (await exists(inline)) ? [inline] : [`${start}Release.gpg`, `${start}Release`]
+  const inline = (await exists(`${start}InRelease`)) ? `${start}InRelease` : ''
+  const text = inline ? join(apt.folder, 'signed') : `${start}Release`
+  if (inline) await rm(text, { force: true })
+  const args = inline ? ['--output', text, inline] : [`${start}Release.gpg`, text]
   const { stdout } = await run(apt.env, 'gpgv', ['--status-fd', '1', ...keys, ...args], apt.folder)
-  const valid = stdout.toString().matchAll(/^\[GNUPG:\] VALIDSIG (?:\S+ ){9}([0-9A-F]{40}|[0-9A-F]{64})$/gm)
-  const signers = [...new Set([...valid].map((match) => match[1]))].sort()
-  return { text: await readFile(args.at(-1), 'utf8'), signers }
+  const signers = goodSigners(stdout.toString())
+  return { text: signers.length ? await readFile(text, 'utf8') : '', signers }
 }
 
 const exists = (path) => stat(path).then(() => true, () => false)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import json
 import os
 import secrets
 import signal
@@ -27,6 +28,8 @@ from backend.probe import GONE_SECONDS, ProbeName, ProbeState, probe_host
 from backend.runner import Command, Ending, run, spawn
 from backend.tools import build_container, run_resolver
 from builder.bootstrap import Bootstrapped
+from builder.resolve.exchange import SCRIPTS
+from builder.resources import resource
 from builder.state import State
 from images.errors import HostError
 from images.oci import OciImage
@@ -409,6 +412,55 @@ def test_the_resolver_gets_its_job_by_pipe_and_gives_its_result_by_pipe(
     result = (tmp_path / "result").read_text()
     assert result.startswith("dummy-secret")
     assert " /run/job tmpfs " in result
+
+
+# What gpgv says of signatures by keys that are alive, have expired, were revoked; and of a false one.
+SAID_BY_GPGV = f"""\
+[GNUPG:] NEWSIG old@test
+[GNUPG:] EXPKEYSIG {"A" * 16} old <old@test>
+[GNUPG:] VALIDSIG {"A" * 40} 2020-02-01 1580515200 0 4 0 22 8 01 {"A" * 40}
+[GNUPG:] NEWSIG new@test
+[GNUPG:] GOODSIG {"B" * 16} new [GNUPG:] VALIDSIG <new@test>
+[GNUPG:] VALIDSIG {"C" * 40} 2026-11-29 1795988936 0 4 0 22 8 01 {"B" * 40}
+[GNUPG:] NEWSIG revoked@test
+[GNUPG:] REVKEYSIG {"0" * 16} revoked <revoked@test>
+[GNUPG:] VALIDSIG {"0" * 40} 2026-11-29 1795988936 0 4 0 22 8 01 {"0" * 40}
+[GNUPG:] NEWSIG bad@test
+[GNUPG:] BADSIG {"D" * 16} bad <bad@test>
+"""
+
+
+def test_only_a_good_signature_of_a_key_that_is_alive_counts(
+    engine: Engine,
+    kept_state: State,
+    bootstrapped: Bootstrapped,
+    tmp_path: Path,
+    labels: tuple[tuple[str, str], ...],
+) -> None:
+    """gpgv calls a signature valid whatever became of its key since."""
+    image = engine.load(open_image(kept_state.layout, bootstrapped.resolver), tmp_path)
+    ask = (
+        "import { goodSigners } from './debian.mjs';\n"
+        f"process.stdout.write(goodSigners({json.dumps(SAID_BY_GPGV)}).join(' '));\n"
+    )
+    job = io.BytesIO()
+    with tarfile.open(fileobj=job, mode="w") as archive:
+        scripts = {name: resource(name).read_bytes() for name in SCRIPTS}
+        for name, content in {**scripts, "resolve.mjs": ask.encode()}.items():
+            member = tarfile.TarInfo(name)
+            member.size = len(content)
+            archive.addfile(member, io.BytesIO(content))
+    outcome = run_resolver(
+        engine,
+        image,
+        job=job.getvalue(),
+        stdout_path=tmp_path / "result",
+        on_progress=lambda _chunk: None,
+        deadline=60,
+        labels=labels,
+    )
+    assert outcome.ok
+    assert (tmp_path / "result").read_text() == "B" * 40
 
 
 def test_a_resolver_that_hangs_is_ended_and_gone(
