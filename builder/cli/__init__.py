@@ -14,7 +14,7 @@ from builder.cli.arguments import parse_arguments
 from builder.cli.invocation import Invocation, Result, RunExit, make_invocation
 from builder.cli.streams import open_standard_streams
 from builder.cli.verbs import perform
-from builder.report import ProgressStyle, Reporter, mute
+from builder.report import ProgressStyle, Reporter, mute, visible
 from images.errors import BuilderError, ExitCode, HostError, Interrupted, PinError, StateError, Terminated
 from images.redaction import redact
 
@@ -83,7 +83,7 @@ def _deliver(invocation: Invocation, result: Result) -> int:
             found = {"schema": RESULT_SCHEMA, "command": invocation.command, "ok": True, **result.document}
             _print_json(found)
         elif result.line:
-            print(result.line, flush=True)
+            print(visible(result.line), flush=True)
     except BrokenPipeError:
         mute(sys.stdout)
     except OSError as broken:

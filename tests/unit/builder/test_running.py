@@ -17,7 +17,7 @@ import pytest
 from backend.containers import Purpose
 from backend.journal import FINAL, Boundary, Intent, Journal, Removal
 from backend.launch import Controller, launch
-from backend.ownership import LABEL_OWNER, LABEL_STATE, Owner, hold_lease
+from backend.ownership import LABEL_OWNER, LABEL_PURPOSE, LABEL_STATE, LABEL_SUPERVISION, Owner, hold_lease
 from backend.plan import plan_launch
 from builder.cli import main_inner
 from builder.state import State, open_state
@@ -156,6 +156,19 @@ def test_ps_shows_launches_and_tools_of_the_living_and_the_dead(
     assert rows[tool]["since"] is not None
     assert (code, len(out.splitlines())) == (0, 3)
     assert "builder reap" in err
+
+
+def test_labels_of_somebody_else_reach_no_terminal_as_they_are(place: Place, verified: VerifiedImage) -> None:
+    """Whoever may use the engine may give a container this state's label, and any other text."""
+    found = place.engine.inspect(place.leave(verified, Boundary.STARTED))
+    assert found is not None
+    odd = dict.fromkeys((LABEL_PURPOSE, LABEL_SUPERVISION), "build\x1b]0;title\x07\x9b2J\udcff")
+    place.engine.tampers["labels"] = tuple(sorted((dict(found.labels) | odd).items()))
+    code, out, _ = place.builder("ps")
+    assert "title" in out
+    assert code == 0
+    assert out.isascii()
+    assert out.removesuffix("\n").isprintable()
 
 
 def test_ps_changes_nothing(place: Place, verified: VerifiedImage) -> None:
