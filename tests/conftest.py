@@ -10,8 +10,9 @@ import pytest
 
 from tests.joined import ASKED, report_untested
 
-# How long one example takes says how busy the machine is, and nothing about the program.
-hypothesis.settings.register_profile("ours", deadline=None)
+# How long one example takes says how busy the machine is, and nothing about the program. Nothing is kept of a run: the
+# checkout may be read-only.
+hypothesis.settings.register_profile("ours", deadline=None, database=None)
 hypothesis.settings.load_profile("ours")
 
 # A shell that starts a run in the background has it, and all that it starts, ignore Ctrl-C.
