@@ -10,8 +10,8 @@ import pytest
 
 from tests.joined import ASKED, report_untested
 
-# How long one example takes says how busy the machine is, and nothing about the program. Nothing is kept of a run: the
-# checkout may be read-only.
+# How long one example takes says how busy the machine is, and nothing about the program. Nothing is kept of
+# a run: the checkout may be read-only.
 hypothesis.settings.register_profile("ours", deadline=None, database=None)
 hypothesis.settings.load_profile("ours")
 
