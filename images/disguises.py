@@ -35,7 +35,7 @@ _BASE64: Final = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz012345678
 _BASE64_MASK: Final = bytes(97 if byte in _BASE64 else 32 for byte in range(256))
 _PRINTABLE_MASK: Final = bytes(97 if byte in b"\t\n\r" or 32 <= byte < 127 else 32 for byte in range(256))
 _URLSAFE: Final = bytes.maketrans(b"-_", b"+/")
-_ANY_BACKSLASH: Final = rb"(?:\\++(?:(?:u005|x5)[cC])?+|%(?:25){0,8}5[cC])"
+_ANY_BACKSLASH: Final = rb"(?:\\++(?>(?:(?:u005|x5)[cC])?)|%(?:25){0,8}5[cC])"
 _NEEDED: Final = 6  # other characters, of a value of which a backslash may be missing
 LEAST_BASE64: Final = 24  # letters: of no shape are fewer than 18 bytes enough
 _LEAST_DECODED: Final = 16
@@ -170,7 +170,8 @@ def escaped_pattern(value: bytes) -> bytes:
             pattern += _character(char, before)
         elif before != char:  # a run of backslashes is as good as one
             first = rb"(?<!\\)" if not before else b""
-            pattern += first + _ANY_BACKSLASH + (b"++" if first or needed else b"*+")
+            # Atomic, not "++": before Python 3.11.5 a possessive group forgets what is left to try in it.
+            pattern += first + b"(?>" + _ANY_BACKSLASH + (b"+" if first or needed else b"*") + b")"
         before = char
     return pattern
 
