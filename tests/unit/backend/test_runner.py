@@ -547,6 +547,8 @@ def children():
             except OSError:
                 pass
     return found
+# Before Python 3.11.4, Popen itself leaves the pipes open that it had made when the kernel refused the next.
+popen_leaks = sys.version_info < (3, 11, 4)
 command = Command(argv=("sleep", "30"), environment={{"PATH": os.defpath}}, deadline=0.1, grace=0.1)
 run(command)
 endings = []
@@ -559,7 +561,8 @@ for free in range(16):
     endings.append(child.end().ending)
     resource.setrlimit(resource.RLIMIT_NOFILE, (1024, 4096))
     assert children() == 0, free
-    assert len(os.listdir("/proc/self/fd")) == open_now, free
+    assert len(os.listdir("/proc/self/fd")) == open_now or popen_leaks, free
+open_now = len(os.listdir("/proc/self/fd"))
 def check(ending):
     assert ending is Ending.NOT_STARTED
     assert children() == 0
