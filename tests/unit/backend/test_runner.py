@@ -552,8 +552,8 @@ popen_leaks = sys.version_info < (3, 11, 4)
 command = Command(argv=("sleep", "30"), environment={{"PATH": os.defpath}}, deadline=0.1, grace=0.1)
 run(command)
 endings = []
-open_now = len(os.listdir("/proc/self/fd"))
 for free in range(16):
+    open_now = len(os.listdir("/proc/self/fd"))
     resource.setrlimit(resource.RLIMIT_NOFILE, (open_now + free, 4096))
     endings.append(run(command).ending)
     with spawn(command) as child:
