@@ -31,28 +31,36 @@ class Client:
         return (*self.start, *arguments)
 
     def command(
-        self, *arguments: str, deadline: float, stdin: Input = None, stdout_path: Path | None = None
+        self,
+        *arguments: str,
+        deadline: float,
+        stdin: Input = None,
+        stdout_path: Path | None = None,
+        directory: Path = Path("/"),
     ) -> Command:
-        """One call as the process runner takes it."""
+        """One call as the process runner takes it; ``directory``: where it runs."""
         return Command(
             argv=self.argv(*arguments),
             environment=self.environment,
             deadline=deadline,
             stdin=stdin,
             stdout_path=stdout_path,
+            working_dir=directory,
             capture=DOCUMENT_BYTES,
         )
 
-    def ask(self, *arguments: str, seconds: float = CALL_SECONDS) -> Outcome:
+    def ask(self, *arguments: str, seconds: float = CALL_SECONDS, directory: Path = Path("/")) -> Outcome:
         """One short call; its outcome is the caller's to judge, but a client that cannot run is HostError."""
-        outcome = run(self.command(*arguments, deadline=seconds))
+        outcome = run(self.command(*arguments, deadline=seconds, directory=directory))
         if outcome.ending is not Ending.EXITED:
             raise self.failed(f"do {' '.join(arguments[:2])}", outcome)
         return outcome
 
-    def need(self, *arguments: str, what: str, seconds: float = CALL_SECONDS) -> bytes:
+    def need(
+        self, *arguments: str, what: str, seconds: float = CALL_SECONDS, directory: Path = Path("/")
+    ) -> bytes:
         """One short call that must succeed; its output. ``what`` completes "cannot …" in the error."""
-        outcome = self.ask(*arguments, seconds=seconds)
+        outcome = self.ask(*arguments, seconds=seconds, directory=directory)
         if not outcome.ok:
             raise self.failed(what, outcome)
         return outcome.stdout

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -90,14 +91,17 @@ class Podman(ContainerCalls):
         if (found := self.find_image(image)) is not None:
             return found
         with tempfile.TemporaryDirectory(dir=staging, prefix="load-") as folder:
-            source = Path(folder) / "image"
+            # Podman makes a name of this path, and refuses what is no name: capital letters, "-_", a blank.
+            # So it gets the last part alone, which nobody chooses.
+            source = Path(folder) / f"image-{secrets.token_hex(8)}"
             export_single(image.layout, image.digest, source)
             self.client.need(
                 "image",
                 "pull",
                 "--quiet",
                 f"--signature-policy={self.signature_policy}",
-                f"oci:{source}",
+                f"oci:{source.name}",
+                directory=source.parent,
                 what=f"load image {image.digest}",
                 seconds=LOAD_SECONDS,
             )
@@ -109,7 +113,7 @@ class Podman(ContainerCalls):
                 hint="builder doctor",
                 reason="image-id",
             )
-        # Pulling named it after the staging directory: an image of ours has no name.
+        # Pulling named it after its directory: an image of ours has no name.
         self.client.ask("image", "untag", found.id.hex)
         return found
 

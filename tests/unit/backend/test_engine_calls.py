@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -126,20 +127,24 @@ def test_a_load_that_fails_is_told_and_what_is_there_is_not_loaded_again(
     assert [call[:2] for call in shim.calls()[before:]] == [["image", "inspect"]]
 
 
+@pytest.mark.parametrize("name", ["staging", "Upper", "a-_b", "two words", "trailing_"])
 def test_podman_pulls_from_a_private_layout_and_loses_its_name(
-    podman: tuple[Podman, Shim], image: OciImage, tmp_path: Path
+    podman: tuple[Podman, Shim], image: OciImage, tmp_path: Path, name: str
 ) -> None:
+    """Whatever the staging directory is called: Podman makes a name of the path that it is given."""
     engine, shim = podman
+    staging = tmp_path / name
+    staging.mkdir()
     shim.answer("image-pull", image.settings.digest.hex)
     shim.answer("image-untag", "")
     found = json.dumps([json.loads(described(image, image.settings.digest.hex))])
     shim.answer("image-inspect", found, after="image-pull")
-    assert engine.load(image, tmp_path).id == image.settings.digest
+    assert engine.load(image, staging).id == image.settings.digest
     pull = next(call for call in shim.calls() if call[:2] == ["image", "pull"])
     assert pull[2:4] == ["--quiet", f"--signature-policy={tmp_path / 'policy.json'}"]
-    assert pull[4].startswith(f"oci:{tmp_path}/load-")
+    assert re.fullmatch(r"oci:image-[0-9a-f]{16}", pull[4])
     assert ["image", "untag", image.settings.digest.hex] in shim.calls()
-    assert not list(tmp_path.glob("load-*"))
+    assert not list(staging.iterdir())
 
 
 def test_a_container_that_is_not_listed_is_gone_and_one_that_is_cannot_be_inspected(
