@@ -11,6 +11,7 @@ from images.config import AgentName, BaseReference, ImageConfig, UserAccount
 from images.digests import Digest, Integrity, canonical_json
 from images.lock_additions import WHEEL_ID, ArchiveLock, PypiInstalled, PypiServerLock, ToolLock
 from images.oci import Descriptor, Platform
+from images.rooms import InRoom
 from images.toolchain import ToolchainLock
 
 SCHEMA: Final = 1
@@ -140,7 +141,7 @@ class Tree:
 
 
 @dataclass(frozen=True, slots=True)
-class Installed:
+class Installed(InRoom):
     """One thing that npm resolved: its root package and its tree on each platform."""
 
     name: str
@@ -167,35 +168,23 @@ class Installed:
 class AgentLock(Installed):
     """One agent, in ``/opt/agents/<name>``."""
 
+    SECTION = "agents"
+    ROOM = "agents"
+    STAGE = ""
+
     name: AgentName
-
-    @property
-    def place(self) -> str:
-        """Where builder.toml names it."""
-        return f"agents.{self.name}"
-
-    @property
-    def directory(self) -> str:
-        """Where it lies in the image."""
-        return f"/opt/agents/{self.name}"
 
 
 @dataclass(frozen=True, slots=True)
 class McpLock(Installed):
     """One MCP server, in ``/opt/mcp/<name>``: ``args`` follow its command, ``env`` names what it reads."""
 
+    SECTION = "mcp"
+    ROOM = "mcp"
+    STAGE = "mcp-"
+
     args: tuple[str, ...] = ()
     env: tuple[str, ...] = ()
-
-    @property
-    def place(self) -> str:
-        """Where builder.toml names it."""
-        return f"mcp.{self.name}"
-
-    @property
-    def directory(self) -> str:
-        """Where it lies in the image."""
-        return f"/opt/mcp/{self.name}"
 
     def entry(self, root: Artifact) -> str | None:
         """The file of the root package that is started: its only command, else the one of its own name."""
@@ -216,21 +205,15 @@ class SkillFile:
 
 
 @dataclass(frozen=True, slots=True)
-class SkillLock:
+class SkillLock(InRoom):
     """One Skill, in ``/opt/skills/<name>``: its files, sorted by path; its artifact is them as one file."""
+
+    SECTION = "skills"
+    ROOM = "skills"
+    STAGE = "skill-"
 
     name: str
     files: tuple[SkillFile, ...]
-
-    @property
-    def place(self) -> str:
-        """Where builder.toml names it."""
-        return f"skills.{self.name}"
-
-    @property
-    def directory(self) -> str:
-        """Where it lies in the image."""
-        return f"/opt/skills/{self.name}"
 
     @property
     def artifact(self) -> str:

@@ -7,6 +7,7 @@ from typing import Final
 
 from images.oci import Platform
 from images.pypi import normal_name
+from images.rooms import InRoom
 
 WHEEL_ID: Final = "wheel:"
 ARCHIVE_ID: Final = "archive:"
@@ -28,28 +29,13 @@ class WheelTree:
 
 
 @dataclass(frozen=True, slots=True)
-class PypiInstalled:
+class PypiInstalled(InRoom):
     """One thing that uv resolved: a package and its wheels on each platform."""
 
     name: str
     package: str
     version: str
     trees: tuple[WheelTree, ...]
-
-    @property
-    def place(self) -> str:
-        """Where builder.toml names it."""
-        raise NotImplementedError
-
-    @property
-    def directory(self) -> str:
-        """Where it lies in the image."""
-        raise NotImplementedError
-
-    @property
-    def folder(self) -> str:
-        """Its stage, and its name in the build contexts."""
-        raise NotImplementedError
 
     def tree(self, platform: Platform) -> WheelTree:
         """The wheels of a declared platform (the parser holds that there are some)."""
@@ -59,6 +45,10 @@ class PypiInstalled:
 @dataclass(frozen=True, slots=True)
 class PypiServerLock(PypiInstalled):
     """One MCP server, in ``/opt/mcp/<name>``: ``args`` follow its command, ``env`` names what it reads."""
+
+    SECTION = "mcp"
+    ROOM = "mcp"
+    STAGE = "mcp-"
 
     args: tuple[str, ...] = ()
     env: tuple[str, ...] = ()
@@ -71,57 +61,25 @@ class PypiServerLock(PypiInstalled):
         named = {normal_name(name): start for name, start in bins}
         return named.get(self.package)
 
-    @property
-    def place(self) -> str:
-        """Where builder.toml names it."""
-        return f"mcp.{self.name}"
-
-    @property
-    def directory(self) -> str:
-        """Where it lies in the image."""
-        return f"/opt/mcp/{self.name}"
-
-    @property
-    def folder(self) -> str:
-        """Its stage, and its name in the build contexts."""
-        return f"mcp-{self.name}"
-
 
 @dataclass(frozen=True, slots=True)
 class ToolLock(PypiInstalled):
     """One tool, in ``/opt/tools/<name>``; its commands are on the PATH."""
 
-    @property
-    def place(self) -> str:
-        """Where builder.toml names it."""
-        return f"toolchain.pypi.{self.name}"
-
-    @property
-    def directory(self) -> str:
-        """Where it lies in the image."""
-        return f"/opt/tools/{self.name}"
-
-    @property
-    def folder(self) -> str:
-        """Its stage, and its name in the build contexts."""
-        return f"tool-{self.name}"
+    SECTION = "toolchain.pypi"
+    ROOM = "tools"
+    STAGE = "tool-"
 
 
 @dataclass(frozen=True, slots=True)
-class ArchiveLock:
+class ArchiveLock(InRoom):
     """One archive of the operator's own, in ``/opt/archives/<name>``; its commands are on the PATH."""
 
+    SECTION = "archives"
+    ROOM = "archives"
+    STAGE = "archive-"
+
     name: str
-
-    @property
-    def place(self) -> str:
-        """Where builder.toml names it."""
-        return f"archives.{self.name}"
-
-    @property
-    def directory(self) -> str:
-        """Where it lies in the image."""
-        return f"/opt/archives/{self.name}"
 
     @property
     def artifact(self) -> str:

@@ -134,7 +134,7 @@ def node_plan(lock: Lock, platform: Platform) -> Plan:
 def skill_plan(lock: Lock, skill: SkillLock) -> Plan:
     """A Skill: its archive, unpacked as it is."""
     artifact = lock.artifact(skill.artifact)
-    return Plan(f"skill-{skill.name}", skill.directory, (Placed(".", artifact),))
+    return Plan(skill.folder, skill.directory, (Placed(".", artifact),))
 
 
 def wheel_plan(lock: Lock, one: PypiInstalled, platform: Platform) -> Plan:
@@ -148,7 +148,7 @@ def wheel_plan(lock: Lock, one: PypiInstalled, platform: Platform) -> Plan:
 def archive_plan(lock: Lock, archive: ArchiveLock) -> Plan:
     """An archive, unpacked whole."""
     placed = Placed(".", lock.artifact(archive.artifact), Unpack.WHOLE)
-    return Plan(f"archive-{archive.name}", archive.directory, (placed,))
+    return Plan(archive.folder, archive.directory, (placed,))
 
 
 def npm_plan(lock: Lock, one: AgentLock | McpLock, platform: Platform) -> Plan:
@@ -162,7 +162,7 @@ def npm_plan(lock: Lock, one: AgentLock | McpLock, platform: Platform) -> Plan:
         platform,
     )
     return Plan(
-        folder=f"mcp-{one.name}" if isinstance(one, McpLock) else str(one.name),
+        folder=one.folder,
         target=one.directory,
         placed=tuple(wanted),
         bins=tuple(_bins(wanted)),
