@@ -85,6 +85,27 @@ class Bench:
             yield running
 
 
+@contextmanager
+def open_bench(state_root: Path, lock_path: Path, engine_name: str) -> Iterator[Bench]:
+    """What a build of this lock needs, in a staging directory of this state."""
+    lock = parse_lock(lock_path.read_bytes(), where=str(lock_path))
+    state = open_state(state_root.resolve())
+    with tempfile.TemporaryDirectory(prefix="bench-", dir=state.root / "staging") as name:
+        root = Path(name)
+        engine = connect(engine_name, root / "client", dict(os.environ))
+        tool = open_image(state.layout, lock.tools.build_container)
+        (root / "load").mkdir()
+        yield Bench(
+            state=state,
+            lock=lock,
+            base=open_image(state.layout, lock.base.image(lock.platforms[0]).manifest),
+            engine=engine,
+            tool=engine.load(tool, root / "load"),
+            buildx=take_buildx(tool, root),
+            root=root,
+        )
+
+
 @dataclasses.dataclass
 class Clock:
     """Seconds of named parts."""
@@ -300,23 +321,8 @@ def main() -> None:
     parser.add_argument("--engine", choices=("docker", "podman"), default="docker")
     parser.add_argument("--naive", action="store_true")
     asked = parser.parse_args()
-    lock = parse_lock(asked.lock.read_bytes(), where=str(asked.lock))
-    state = open_state(asked.state.resolve())
     clock = Clock()
-    with tempfile.TemporaryDirectory(prefix="bench-", dir=state.root / "staging") as name:
-        root = Path(name)
-        engine = connect(asked.engine, root / "client", dict(os.environ))
-        tool = open_image(state.layout, lock.tools.build_container)
-        (root / "load").mkdir()
-        bench = Bench(
-            state=state,
-            lock=lock,
-            base=open_image(state.layout, lock.base.image(lock.platforms[0]).manifest),
-            engine=engine,
-            tool=engine.load(tool, root / "load"),
-            buildx=take_buildx(tool, root),
-            root=root,
-        )
+    with open_bench(asked.state, asked.lock, asked.engine) as bench:
         result = measure_naive(bench, clock) if asked.naive else measure(bench, clock)
     print(json.dumps({"cpus": os.cpu_count(), "seconds": clock.seconds, **result}, indent=2))
 

@@ -14,19 +14,14 @@ import json
 import os
 import statistics
 import sys
-import tempfile
 import time
 from pathlib import Path
 
-from backend.engines.select import connect
 from backend.runner import Command, run
-from benchmarks.build import Bench
-from builder.building.buildx import take_buildx
+from benchmarks.build import Bench, open_bench
 from builder.building.staging import stage_build
-from builder.state import open_state
 from builder.storage.store import ContentStore
-from images.lockfile import LOCK_NAME, parse_lock
-from provenance.layout import open_image
+from images.lockfile import LOCK_NAME
 
 
 def timed(argv: tuple[str, ...], environment: dict[str, str], directory: Path) -> float:
@@ -90,23 +85,7 @@ def main() -> None:
     parser.add_argument("--engine", choices=("docker", "podman"), default="docker")
     parser.add_argument("--runs", type=int, default=9)
     asked = parser.parse_args()
-    path = asked.project / LOCK_NAME
-    lock = parse_lock(path.read_bytes(), where=str(path))
-    state = open_state(asked.state)
-    with tempfile.TemporaryDirectory(prefix="bench-", dir=state.root / "staging") as name:
-        root = Path(name)
-        engine = connect(asked.engine, root / "client", dict(os.environ))
-        tool = open_image(state.layout, lock.tools.build_container)
-        (root / "load").mkdir()
-        bench = Bench(
-            state=state,
-            lock=lock,
-            base=open_image(state.layout, lock.base.image(lock.platforms[0]).manifest),
-            engine=engine,
-            tool=engine.load(tool, root / "load"),
-            buildx=take_buildx(tool, root),
-            root=root,
-        )
+    with open_bench(asked.state, asked.project / LOCK_NAME, asked.engine) as bench:
         print(json.dumps({"cpus": os.cpu_count(), **measure(bench, asked)}, indent=2))
 
 
