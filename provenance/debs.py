@@ -17,7 +17,7 @@ from typing import IO, BinaryIO, Final, cast
 import zstandard
 
 from images.errors import VerifyFailed
-from provenance.stricttar import StrictTar
+from provenance.stricttar import Bounded, StrictTar
 
 MAX_CONTROL: Final = 16 << 20
 MAX_CONTROL_FILES: Final = 200
@@ -151,7 +151,7 @@ def _fields(raw: bytes) -> dict[str, str]:
 def _members(part: BinaryIO, most: int) -> Iterator[tuple[tarfile.TarInfo, Callable[[], bytes]]]:
     """Members and how to take each one's content: the bytes of a control file, the hash of any other file."""
     whole = most == MAX_CONTROL
-    bounded = _Bounded(part, most)
+    bounded = cast(BinaryIO, Bounded(part, most))
     with StrictTar.open(fileobj=bounded, mode="r|", errorlevel=2) as archive:
         for member in archive:
 
@@ -249,21 +249,3 @@ class _Xz(io.RawIOBase):
         if self._decompressor.unused_data or self._source.read(1):
             raise ValueError("something follows its compressed data")
         return 0
-
-
-class _Bounded(io.RawIOBase):
-    """Refuses to hand out more than so many bytes."""
-
-    def __init__(self, source: BinaryIO, most: int) -> None:
-        super().__init__()
-        self._source, self._left = source, most
-
-    def readable(self) -> bool:
-        return True
-
-    def read(self, size: int = -1, /) -> bytes:
-        data = self._source.read(size)
-        self._left -= len(data)
-        if self._left < 0:
-            raise ValueError("too large")
-        return data

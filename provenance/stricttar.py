@@ -8,10 +8,11 @@ member. Other readers do otherwise, so what they unpack would not be what was lo
 from __future__ import annotations
 
 import tarfile
-from typing import Final
+from typing import Final, Protocol
 
 MAX_EXTENDED: Final = 1 << 20  # bytes of a PAX record or a long name
 MAX_IN_A_ROW: Final = 8  # extended headers before one member
+_CHUNK: Final = 1 << 20
 _EXTENDED: Final = frozenset(
     {
         tarfile.XHDTYPE,
@@ -53,3 +54,22 @@ class StrictTar(tarfile.TarFile):
 
     tarinfo = _Header
     in_a_row = 0
+
+
+class _Reader(Protocol):
+    def read(self, size: int = -1, /) -> bytes: ...
+
+
+class Bounded:
+    """What a tar is read from: a stream that ends with an error when it grows past ``most`` bytes."""
+
+    def __init__(self, inner: _Reader, most: int, error: Exception | None = None) -> None:
+        self._inner, self._left = inner, most
+        self._error = error or ValueError("too large")
+
+    def read(self, size: int = -1, /) -> bytes:
+        data = self._inner.read(size if size >= 0 else _CHUNK)
+        self._left -= len(data)
+        if self._left < 0:
+            raise self._error
+        return data

@@ -18,7 +18,7 @@ from images.lock import Artifact, ArtifactKind, Authentication
 from images.lock_additions import LOCAL_REGISTRY, ArchiveLock
 from images.oci import Platform
 from images.skills import collision
-from provenance.stricttar import StrictTar
+from provenance.stricttar import Bounded, StrictTar
 
 MAX_MEMBERS: Final = 100_000
 MAX_UNPACKED: Final = 8 << 30
@@ -126,23 +126,8 @@ def _odd(what: str, why: str) -> PinError:
     return PinError(f"{what}: {why}", where=what, hint="pack it again without, then: builder store add FILE")
 
 
-class _Bounded:
-    """A stream that ends with an error when it grows past the limit."""
-
-    def __init__(self, inner: BinaryIO) -> None:
-        self._inner = inner
-        self._left = MAX_UNPACKED
-
-    def read(self, size: int = -1, /) -> bytes:
-        data = self._inner.read(size if size >= 0 else _CHUNK)
-        self._left -= len(data)
-        if self._left < 0:
-            raise ValueError("too large")
-        return data
-
-
 def _read(plain: BinaryIO, what: str) -> tuple[_File, ...]:
-    bounded = cast(BinaryIO, _Bounded(plain))
+    bounded = cast(BinaryIO, Bounded(plain, MAX_UNPACKED))
     with StrictTar.open(fileobj=bounded, mode="r|", errorlevel=2) as archive:
         members = tuple(_members(archive, what))
     while bounded.read(_CHUNK):  # to the end, where a checksum is

@@ -7,7 +7,7 @@ import posixpath
 import tarfile
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import BinaryIO, Final, Protocol, cast
+from typing import BinaryIO, Final, cast
 
 from isal import igzip
 
@@ -16,12 +16,11 @@ from images.lock import InstallScript, ScriptEvent
 from images.lock_place import COMMAND_NAME
 from images.lock_reader import BIN_FILE, MAX_COMMAND, NPM_NAME
 from images.strictjson import JsonValue, read_object
-from provenance.stricttar import StrictTar
+from provenance.stricttar import Bounded, StrictTar
 
 MAX_MANIFEST_BYTES: Final = 4 * 1024 * 1024
 MAX_UNPACKED: Final = 8 << 30
 MAX_MEMBERS: Final = 100_000
-_CHUNK: Final = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,26 +34,6 @@ class PackageFacts:
     scripts: tuple[InstallScript, ...]
 
 
-class _Reader(Protocol):
-    def read(self, size: int = -1, /) -> bytes: ...
-
-
-class _Bounded:
-    """A decompressed stream that ends with an error when it grows past the limit."""
-
-    def __init__(self, inner: _Reader, what: str) -> None:
-        self._inner = inner
-        self._what = what
-        self._left = MAX_UNPACKED
-
-    def read(self, size: int = -1, /) -> bytes:
-        data = self._inner.read(size if size >= 0 else _CHUNK)
-        self._left -= len(data)
-        if self._left < 0:
-            raise _odd(self._what, f"unpacks to more than {MAX_UNPACKED} bytes")
-        return data
-
-
 def read_package(file: BinaryIO, what: str) -> PackageFacts:
     """Read a whole npm tarball (gzip, one top directory, files and directories only).
 
@@ -62,9 +41,10 @@ def read_package(file: BinaryIO, what: str) -> PackageFacts:
     """
     manifest: bytes | None = None
     gyp = False
+    too_large = _odd(what, f"unpacks to more than {MAX_UNPACKED} bytes")
     try:
         with igzip.open(file, "rb") as plain:  # type: ignore[no-untyped-call]
-            stream = cast(BinaryIO, _Bounded(plain, what))
+            stream = cast(BinaryIO, Bounded(plain, MAX_UNPACKED, too_large))
             with StrictTar.open(fileobj=stream, mode="r|", errorlevel=2) as archive:
                 for inner, member in _members(archive, what):
                     gyp = gyp or inner == "binding.gyp"
