@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -69,7 +69,7 @@ def compare_layer(entries: Iterable[Entry], wanted: WantedLayer, epoch: int, fin
         elif entry.path not in wanted.entries and entry.path not in wanted.scripted:
             findings.differs(DifferenceKind.EXTRA, entry.path, f"a {entry.kind.value} that nothing explains")
         else:
-            resolved = _resolve(entry, seen)
+            resolved = resolve(entry, seen)
             seen[entry.path] = resolved
             _compare(entry, resolved, wanted, epoch, findings)
     for path, missing in wanted.entries.items():
@@ -77,12 +77,12 @@ def compare_layer(entries: Iterable[Entry], wanted: WantedLayer, epoch: int, fin
             findings.differs(DifferenceKind.MISSING, path, f"a {missing.kind.value} of {missing.source}")
 
 
-def _resolve(entry: Entry, seen: dict[str, Entry]) -> Entry:
+def resolve(entry: Entry, seen: Mapping[str, Entry]) -> Entry:
     """A hard link to a file before it in this layer is that file under one more name."""
     first = seen.get(entry.link) if entry.kind is Kind.HARD_LINK else None
     if first is None or first.kind is not Kind.FILE:
         return entry
-    return replace(first, path=entry.path, mtime=entry.mtime, odd=entry.odd)
+    return replace(first, path=entry.path, mtime=entry.mtime, odd=entry.odd, uid=entry.uid, gid=entry.gid)
 
 
 def _compare(entry: Entry, resolved: Entry, layer: WantedLayer, epoch: int, findings: Findings) -> None:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from images.basefacts import DebianFacts
 from images.toolchain_plan import ToolchainPlan
-from provenance.audit.compare import Findings, differences, owner_and_time
+from provenance.audit.compare import Findings, differences, owner_and_time, resolve
 from provenance.audit.deb_index import DebIndex
 from provenance.audit.layertar import Entry, Kind
 from provenance.audit.report import DifferenceKind, Origin
@@ -121,7 +121,7 @@ class ToolchainComparison:
             if entry.path in seen:
                 self.findings.differs(DifferenceKind.DUPLICATE, entry.path, "in this layer twice")
                 continue
-            seen[entry.path] = resolve(entry, seen)
+            seen[entry.path] = _resolve(entry, seen)
             self._judge(entry, seen[entry.path])
         for path, missing in self.wanted.items():
             # A script may take away or divert what its package brought: the replay shows that too.
@@ -186,13 +186,11 @@ def by_path(entries: Iterable[Entry]) -> dict[str, Entry]:
     """The entries of a replayed layer, hard links resolved as the comparison resolves them."""
     found: dict[str, Entry] = {}
     for entry in entries:
-        found[entry.path] = resolve(entry, found)
+        found[entry.path] = _resolve(entry, found)
     return found
 
 
-def resolve(entry: Entry, seen: Mapping[str, Entry]) -> Entry:
-    """A hard link to a file before it in this layer is that file under one more name."""
-    first = seen.get(entry.link) if entry.kind is Kind.HARD_LINK else None
-    if first is None or first.kind is not Kind.FILE or first.mode != entry.mode:
-        return entry
-    return replace(first, path=entry.path, mtime=entry.mtime, odd=entry.odd, uid=entry.uid, gid=entry.gid)
+def _resolve(entry: Entry, seen: Mapping[str, Entry]) -> Entry:
+    """As the other layers' are resolved, but that one with a mode of its own stays a hard link."""
+    found = resolve(entry, seen)
+    return found if found.mode == entry.mode else entry
