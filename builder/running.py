@@ -57,21 +57,17 @@ def running(state: State, engine: Engine, journal: Journal) -> tuple[Running, ..
     for item in containers_of(engine, state.id):
         entry = entries.get(item.launch_id)
         alive = is_alive(state.leases, item.lease_id)
-        if entry is not None:
-            since = journal.passages(entry.intent.launch_id)[0].at
-        else:
-            since = _lease_since(state, item) if alive else None
+        since = _since(state, journal, item, entry) if alive or entry else None
         found.append(Running(found=item, entry=entry, alive=alive, since=since))
     never = datetime.max.replace(tzinfo=UTC)
     return tuple(sorted(found, key=lambda one: (one.entry is None, one.since or never, one.found.name)))
 
 
-def _lease_since(state: State, item: Leftover) -> datetime | None:
-    """When its owner, who lives, began to work: nothing that carries its lease's id is older.
-
-    That a lease of this id is alive also says that the id is one, and no path.
-    """
-    try:
+def _since(state: State, journal: Journal, item: Leftover, entry: Entry | None) -> datetime | None:
+    """When its launch was intended; of a tool, when its living owner began to work: nothing is older."""
+    if entry is not None:
+        return journal.passages(entry.intent.launch_id)[0].at
+    try:  # a lease that is alive has an id, which is no path
         return datetime.fromtimestamp((state.leases / item.lease_id).stat().st_mtime, UTC)
     except FileNotFoundError:  # it has ended just now
         return None
