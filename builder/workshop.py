@@ -9,10 +9,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from backend.containers import LoadedImage
-from backend.engines.protocol import Engine
 from builder.report import Reporter
 from builder.resources import resource
 from builder.roles import Role
@@ -24,6 +22,10 @@ from images.errors import HostError, UsageError
 from images.lock import Recipe, ToolImages
 from images.oci import OciImage, Platform
 from images.render import RENDERER_VERSION
+
+if TYPE_CHECKING:  # a known image needs no engine
+    from backend.containers import LoadedImage
+    from backend.engines.protocol import Engine
 
 TEMPLATE: Final = "Containerfile.in"
 _BUILDKIT: Final = re.compile(r"^\s*github\.com/moby/buildkit (v[0-9.]+)", re.MULTILINE)
