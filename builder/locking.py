@@ -136,19 +136,18 @@ def fetch_missing(workshop: Workshop, lock: Lock) -> None:
 
     No registry has a Skill: ``builder lock`` copied it from beside builder.toml, and copies it again.
     """
+    lacking = {one.id: one for one in lock.artifacts if not workshop.store.intact(one.integrity)}
     for archive in lock.archives:
-        artifact = lock.artifact(archive.artifact)
-        if not workshop.store.intact(artifact.integrity):
+        if archive.artifact in lacking:
             from builder.resolve.archive import missing_archive  # noqa: PLC0415  (only where one is missing)
 
-            raise missing_archive(archive.place, artifact.integrity)
+            raise missing_archive(archive.place, lacking[archive.artifact].integrity)
     for skill in lock.skills:
-        artifact = lock.artifact(skill.artifact)
-        if not workshop.store.intact(artifact.integrity):
+        if skill.artifact in lacking:
             raise StateError(
                 "is not in this state's store, or damaged there", where=skill.place, hint="builder lock"
             )
-    if all(workshop.store.intact(artifact.integrity) for artifact in lock.artifacts):
+    if not lacking:
         return
     from builder.providing import open_resolver  # noqa: PLC0415
     from builder.resolve.lock_making import fetch  # noqa: PLC0415
