@@ -308,7 +308,7 @@ def _aged(gate: AgeGate | None) -> tuple[str, tuple[str, ...]]:
     """For npm, which excepts packages and not versions: what it then takes that is too young is refused."""
     if gate is None:
         return "", ()
-    return gate.cutoff.isoformat(), tuple(sorted({label.rpartition("@")[0] for label in gate.excepted}))
+    return gate.cutoff.isoformat(), gate.excepted_names
 
 
 def _named(broken: PinError, pin: str) -> PinError:

@@ -126,7 +126,7 @@ def _request(job: PypiJob) -> dict[str, JsonValue]:
     if job.gate is not None:
         gate = {
             "before": job.gate.cutoff.isoformat(),
-            "excepted": [*sorted({label.rpartition("@")[0] for label in job.gate.excepted})],
+            "excepted": list(job.gate.excepted_names),
         }
     return {
         "pypi": {

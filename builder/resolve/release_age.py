@@ -31,6 +31,11 @@ class AgeGate:
         """What was published later is too young."""
         return self.now - self.least
 
+    @property
+    def excepted_names(self) -> tuple[str, ...]:
+        """Of what may be younger, for clients that except packages and not versions: refuse the rest."""
+        return tuple(sorted({label.rpartition("@")[0] for label in self.excepted}))
+
     def problem(self, label: str, published: str) -> str | None:
         """Why this ``name@version`` is refused; None when it is not."""
         if label in self.excepted:
