@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from builder.resolve.exchange import Resolver
+from builder.resolve.newest import MCP
 from builder.resolve.pypi_job import PypiFetch, PypiJob, PypiRoot, Target, perform_pypi
 from builder.resolve.pypi_tree import HINT, WheelChoice, read_pylock
 from builder.resolve.python import Python
@@ -22,7 +23,6 @@ from images.pypi import PYPI_REGISTRY
 from images.wheels import site_packages, wheel_place
 
 TOOL = "toolchain.pypi."  # before the name of a tool
-MCP = "mcp."
 
 PythonFor = Callable[[str, Platform], Python]
 
@@ -52,12 +52,16 @@ class Known:
 
 
 @dataclass(frozen=True, slots=True)
-class _Pin:
-    """What a ``place`` in builder.toml asks for."""
+class PypiPin:
+    """What a ``place`` in builder.toml asks for, named so by ``lock --upgrade`` too.
+
+    ``version_place``: where its version is written.
+    """
 
     place: str
     package: str
     version: str
+    version_place: str
 
 
 @dataclass(slots=True)
@@ -77,7 +81,7 @@ def make_pypi(config: ImageConfig, known: Known, resolver: Resolver) -> PypiPart
 
     Raises PinError naming what cannot be had, UsageError when the image has no Python.
     """
-    pins = tuple(_pins(config))
+    pins = tuple(pins_of(config))
     if not pins:
         return PypiPart()
     found = _Found()
@@ -116,19 +120,22 @@ def locked_wheels(lock: Lock) -> Iterator[PypiFetch]:
             yield from (PypiFetch(_choice(known[wheel]), target) for wheel in tree.wheels)
 
 
-def _pins(config: ImageConfig) -> Iterator[_Pin]:
+def pins_of(config: ImageConfig) -> Iterator[PypiPin]:
+    """Every pin of a configuration that PyPI has: servers, then tools."""
     for server in config.mcp:
         if server.index is Index.PYPI:
-            yield _Pin(f"{MCP}{server.name}", server.package, server.version)
+            place = f"{MCP}{server.name}"
+            yield PypiPin(place, server.package, server.version, f"{place}.version")
     for tool in config.tools:
-        yield _Pin(f"{TOOL}{tool.name}", tool.name, tool.version)
+        place = f"{TOOL}{tool.name}"
+        yield PypiPin(place, tool.name, tool.version, place)
 
 
 def _choice(artifact: Artifact) -> WheelChoice:
     return WheelChoice(artifact.name, artifact.version, artifact.filename, artifact.integrity)
 
 
-def _kept(pin: _Pin, target: Target, previous: Lock | None) -> tuple[WheelChoice, ...] | None:
+def _kept(pin: PypiPin, target: Target, previous: Lock | None) -> tuple[WheelChoice, ...] | None:
     """The wheels of a pin as the previous lock has them; None when it has not, or for another Python."""
     if previous is None or target.platform not in previous.platforms:
         return None
@@ -142,7 +149,9 @@ def _kept(pin: _Pin, target: Target, previous: Lock | None) -> tuple[WheelChoice
     return tuple(_choice(known[wheel]) for wheel in tree.wheels)
 
 
-def _resolve(new: list[tuple[_Pin, Target]], gate: AgeGate | None, resolver: Resolver, found: _Found) -> None:
+def _resolve(
+    new: list[tuple[PypiPin, Target]], gate: AgeGate | None, resolver: Resolver, found: _Found
+) -> None:
     if not new:
         return
     roots = tuple(
@@ -167,7 +176,7 @@ def _resolve(new: list[tuple[_Pin, Target]], gate: AgeGate | None, resolver: Res
         found.wheels[pin.place, target.platform] = wheels
 
 
-def _named(broken: PinError, pin: _Pin | None) -> PinError:
+def _named(broken: PinError, pin: PypiPin | None) -> PinError:
     """Say which pin it is; one that is gone can be moved by the command that the hint then names."""
     if pin is not None:
         broken.pin = pin.place
@@ -176,7 +185,7 @@ def _named(broken: PinError, pin: _Pin | None) -> PinError:
     return broken
 
 
-def _owner(broken: PinError, pins: tuple[_Pin, ...], found: _Found) -> _Pin | None:
+def _owner(broken: PinError, pins: tuple[PypiPin, ...], found: _Found) -> PypiPin | None:
     """Whose directory needs the wheel that cannot be had; wheels that are chosen again may do without it."""
     for (place, _), wheels in found.wheels.items():
         for wheel in wheels:
@@ -185,7 +194,7 @@ def _owner(broken: PinError, pins: tuple[_Pin, ...], found: _Found) -> _Pin | No
     return None
 
 
-def _compose(config: ImageConfig, pins: tuple[_Pin, ...], found: _Found, store: ContentStore) -> PypiPart:
+def _compose(config: ImageConfig, pins: tuple[PypiPin, ...], found: _Found, store: ContentStore) -> PypiPart:
     """From the wheels in the store, each read whole: trees, and artifacts with their parents."""
     unique = {wheel for wheels in found.wheels.values() for wheel in wheels}
     facts = {wheel: _facts(wheel, store) for wheel in sorted(unique)}
@@ -209,7 +218,7 @@ def _compose(config: ImageConfig, pins: tuple[_Pin, ...], found: _Found, store: 
     return PypiPart(tuple(servers), tuple(tools), tuple(_artifacts(pins, found, facts, store)))
 
 
-def _tree(pin: _Pin, platform: Platform, found: _Found) -> WheelTree:
+def _tree(pin: PypiPin, platform: Platform, found: _Found) -> WheelTree:
     wheels, python = found.wheels[pin.place, platform], found.targets[pin.place, platform].python
     root = next(wheel for wheel in wheels if wheel.name == pin.package)
     ids = tuple(sorted(_id(wheel) for wheel in wheels))
@@ -217,7 +226,7 @@ def _tree(pin: _Pin, platform: Platform, found: _Found) -> WheelTree:
 
 
 def _artifacts(
-    pins: tuple[_Pin, ...], found: _Found, facts: Mapping[WheelChoice, WheelFacts], store: ContentStore
+    pins: tuple[PypiPin, ...], found: _Found, facts: Mapping[WheelChoice, WheelFacts], store: ContentStore
 ) -> Iterator[Artifact]:
     """Parents by what each wheel requires, markers aside: who else is in its directory."""
     used: dict[WheelChoice, set[Platform]] = {}

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 
 from builder.resolve.exchange import Resolver
 from builder.resolve.failures import GONE, At
 from builder.resolve.job import Listing
 from builder.resolve.newest import PinStanding, Standing
 from builder.resolve.pypi_job import PypiJob, PypiNewest, Target, perform_pypi, pypi_failure
-from builder.resolve.pypi_making import MCP, TOOL
+from builder.resolve.pypi_making import PypiPin, pins_of
 from builder.resolve.python import Python
 from builder.resolve.release_age import AgeGate
-from images.additions import Index
 from images.config import ImageConfig
 from images.oci import Platform
 from images.pypi import check_pypi_version, is_release, newer
@@ -21,19 +19,9 @@ from images.pypi import check_pypi_version, is_release, newer
 _NOT_THERE = GONE | {"ENOWHEEL"}
 
 
-@dataclass(frozen=True, slots=True)
-class _Pin:
-    """``name`` as ``lock --upgrade`` takes it; ``place``: of the version in builder.toml."""
-
-    name: str
-    place: str
-    package: str
-    version: str
-
-
 def pypi_pins(config: ImageConfig) -> dict[str, tuple[str, str]]:
     """Name, as ``lock --upgrade`` takes it -> place of its version in builder.toml, and the version."""
-    return {pin.name: (pin.place, pin.version) for pin in _pins(config)}
+    return {pin.place: (pin.version_place, pin.version) for pin in pins_of(config)}
 
 
 def newest_of_pypi(
@@ -48,11 +36,12 @@ def newest_of_pypi(
     ``pythons``: of the image, by platform; where one is not known, nothing can be said. A pin that is gone
     is an answer; an index that cannot be asked raises NetworkFailed.
     """
-    pins = tuple(pin for pin in _pins(config) if pin.name in names)
+    pins = tuple(pin for pin in pins_of(config) if pin.place in names)
     if not set(config.platforms) <= set(pythons):
         note = "the image's python is not known before it is locked"
         return tuple(
-            PinStanding(pin.name, pin.place, pin.version, "", Standing.UNKNOWN, note=note) for pin in pins
+            PinStanding(pin.place, pin.version_place, pin.version, "", Standing.UNKNOWN, note=note)
+            for pin in pins
         )
     questions = [
         PypiNewest(pin.package, pin.version, Target(pythons[platform], platform))
@@ -67,21 +56,12 @@ def newest_of_pypi(
         told = [next(answers) for _ in config.platforms]
         for listing in (listing for one in told for listing in (one.found, one.pinned)):
             if listing.code and listing.code not in _NOT_THERE:
-                raise pypi_failure(listing.code, At(pin.place, pin.package, "newest", alias="pypi"))
+                raise pypi_failure(listing.code, At(pin.version_place, pin.package, "newest", alias="pypi"))
         found.append(_stand(pin, [one.found for one in told], [one.pinned for one in told]))
     return tuple(found)
 
 
-def _pins(config: ImageConfig) -> Iterator[_Pin]:
-    for server in config.mcp:
-        if server.index is Index.PYPI:
-            name = f"{MCP}{server.name}"
-            yield _Pin(name, f"{name}.version", server.package, server.version)
-    for tool in config.tools:
-        yield _Pin(f"{TOOL}{tool.name}", f"{TOOL}{tool.name}", tool.name, tool.version)
-
-
-def _stand(pin: _Pin, found: list[Listing], pinned: list[Listing]) -> PinStanding:
+def _stand(pin: PypiPin, found: list[Listing], pinned: list[Listing]) -> PinStanding:
     newest = _lowest(found)
     if any(listing.code for listing in pinned):
         standing = Standing.GONE
@@ -93,7 +73,7 @@ def _stand(pin: _Pin, found: list[Listing], pinned: list[Listing]) -> PinStandin
         standing = Standing.OUTDATED if newer(newest, pin.version) else Standing.AHEAD
     yanked = any(one.deprecated for listing in pinned for one in listing.versions)
     note = "its publisher has yanked it" if yanked else ""
-    return PinStanding(pin.name, pin.place, pin.version, newest, standing, yanked, note)
+    return PinStanding(pin.place, pin.version_place, pin.version, newest, standing, yanked, note)
 
 
 def _lowest(found: list[Listing]) -> str:
