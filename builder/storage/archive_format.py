@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from images.digests import Digest, Integrity, canonical_json
 from images.errors import UsageError
-from images.oci import DOCKER_INDEX, DOCKER_MANIFEST, MEDIA_INDEX, MEDIA_MANIFEST, Descriptor, Platform
+from images.oci import DOCKER_INDEX, MEDIA_INDEX, Descriptor, Platform
 from images.strictjson import read_object
 from provenance.layout import LAYOUT_VERSION
 
@@ -144,7 +144,6 @@ _Media = Literal[
     "application/vnd.docker.distribution.manifest.list.v2+json",
 ]
 INDEX_TYPES: Final = frozenset({MEDIA_INDEX, DOCKER_INDEX})
-MANIFEST_TYPES: Final = frozenset({MEDIA_MANIFEST, DOCKER_MANIFEST})
 
 
 class _Strict(BaseModel):

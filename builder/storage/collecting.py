@@ -23,7 +23,7 @@ from builder.storage.store import ContentStore
 from builder.workshop import Workshop
 from images.digests import Digest
 from images.errors import BuilderError, VerifyFailed
-from provenance.layout import Rehash, open_image
+from provenance.layout import Rehash, blob_path, open_image
 from provenance.layout_writing import drop_manifests
 from provenance.ledger import open_ledger
 from provenance.writing import abandoned, state_errors
@@ -147,7 +147,7 @@ def _images(state: State, holdings: Holdings, young: _Young) -> Iterator[Removal
     for digest, why in sorted(holdings.loose.items()):
         # Evidence is as young as its image: what was admitted just now is still to be launched.
         subject = holdings.about.get(digest, digest)
-        if not young(_blob(state, digest)) and not young(_blob(state, subject)):
+        if not young(blob_path(state.layout, digest)) and not young(blob_path(state.layout, subject)):
             yield Removal(Thing.IMAGE, digest, 0, why)
 
 
@@ -229,7 +229,7 @@ def _ledger(state: State, found: Iterable[Removal]) -> list[Removal]:
     return [
         Removal(Thing.LEDGER, entry.digest, 0, "its image is not in the layout")
         for entry in entries
-        if entry.digest in going or not _blob(state, entry.digest).exists()
+        if entry.digest in going or not blob_path(state.layout, entry.digest).exists()
     ]
 
 
@@ -274,10 +274,6 @@ def _apply(state: State, request: GcRequest, removals: Iterable[Removal]) -> Non
         else:
             with state_errors(one.path):
                 one.path.unlink(missing_ok=True)
-
-
-def _blob(state: State, digest: Digest) -> Path:
-    return state.layout / "blobs" / "sha256" / digest.hex
 
 
 def _shown(path: Path, state: State) -> str:
