@@ -5,7 +5,7 @@
 // manifests in the same order. A registry that hands out tokens is asked for one, with the operator's login for it
 // if there is one.
 
-import { open, rm } from 'node:fs/promises'
+import { rm } from 'node:fs/promises'
 import { isIP } from 'node:net'
 import { join } from 'node:path'
 
@@ -91,13 +91,8 @@ async function manifest(registry, digest) {
 async function download(registry, descriptor, path) {
   if (!Number.isSafeInteger(descriptor?.size) || typeof descriptor.digest !== 'string') throw new Failed('EBADMANIFEST')
   const response = await registry.once(`/blobs/${descriptor.digest}`, '*/*')
-  const file = await open(path, 'w')
-  try {
-    const size = await registry.web.drain(response, descriptor.size, (chunk) => file.writeFile(chunk))
-    if (size !== descriptor.size) throw new Failed('EBADSIZE')
-  } finally {
-    await file.close()
-  }
+  const size = await registry.web.save(response, descriptor.size, path)
+  if (size !== descriptor.size) throw new Failed('EBADSIZE')
 }
 
 async function blob(registry, work, descriptor) {

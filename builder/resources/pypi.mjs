@@ -6,7 +6,7 @@
 //   fetch:   a wheel -> its file, found by its hash among those that uv lists for its package
 // No message of uv's is passed on: it may hold an address with a credential. Only codes and names of packages are.
 
-import { mkdir, open, rm, writeFile } from 'node:fs/promises'
+import { mkdir, rm, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 
 import { addressIn, runClient } from './children.mjs'
@@ -171,12 +171,7 @@ async function addresses(tools, items) {
 async function download(web, url, path) {
   const response = await web.follow(url, await netrcLogin(url))
   if (response.statusCode !== 200) throw refuse(response)
-  const file = await open(path, 'w')
-  try {
-    return await web.drain(response, MAX_WHEEL, (chunk) => file.writeFile(chunk))
-  } finally {
-    await file.close()
-  }
+  return web.save(response, MAX_WHEEL, path)
 }
 
 async function fetchAll(tools, items) {

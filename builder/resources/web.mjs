@@ -1,6 +1,7 @@
 // Asks for one document at a time over HTTP, by Node's own client: every failure is an error with a code, which the
 // one who waits gets. Nothing is decided here but how long silence may last.
 
+import { open } from 'node:fs/promises'
 import http from 'node:http'
 import https from 'node:https'
 import { createSecureContext } from 'node:tls'
@@ -122,6 +123,16 @@ export class Web {
       response.destroy()
     }
     return came.now
+  }
+
+  // The same into a file.
+  async save(response, limit, path) {
+    const file = await open(path, 'w')
+    try {
+      return await this.drain(response, limit, (chunk) => file.writeFile(chunk))
+    } finally {
+      await file.close()
+    }
   }
 
   async document(response, limit = MAX_DOCUMENT) {
