@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -41,14 +42,23 @@ _KEPT: Final = TypeAdapter(_Kept)
 
 
 def probe(
-    engine: Engine, base: OciImage, *, init: str, staging: Path, labels: Labels, cache: Path
+    engine: Engine,
+    base: OciImage,
+    *,
+    find_init: Callable[[], str],
+    staging: Path,
+    labels: Labels,
+    cache: Path,
 ) -> HostProbe:
-    """The kept answers if of this boot, engine and base; else asked anew and kept (see probe_host)."""
+    """The kept answers if of this boot, engine and base; else asked anew and kept (see probe_host).
+
+    ``find_init``: where the base has its init. It reads the whole base, so only who asks anew calls it.
+    """
     facts = engine.facts()
     kept = read_kept(cache)
     if kept is not None and (kept.boot_id, kept.base, kept.facts) == (boot_id(), base.digest, facts):
         return kept
-    found = probe_host(engine, base, init=init, staging=staging, labels=labels)
+    found = probe_host(engine, base, init=find_init(), staging=staging, labels=labels)
     keep(found, cache)
     return found
 

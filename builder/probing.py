@@ -12,6 +12,7 @@ from builder.providing import find, provide
 from builder.roles import Role
 from builder.workshop import Workshop, tool_digest
 from images.errors import HostError, UsageError
+from images.oci import OciImage
 
 # What tells a rootful engine from a rootless one: for policy to judge, not for the choice.
 _POLICY_JUDGES = frozenset({ProbeName.ROOTLESS, ProbeName.USER_NAMESPACE})
@@ -19,7 +20,10 @@ _POLICY_JUDGES = frozenset({ProbeName.ROOTLESS, ProbeName.USER_NAMESPACE})
 
 def probe_engine(workshop: Workshop, engine: Engine, *, fresh: bool = False) -> HostProbe:
     """The kept answers, or new ones; ``fresh`` asks anew. The same code serves init, doctor and run."""
-    base = provide(workshop, Role.BASE)
+    return _probe_on(workshop, engine, provide(workshop, Role.BASE), fresh=fresh)
+
+
+def _probe_on(workshop: Workshop, engine: Engine, base: OciImage, *, fresh: bool = False) -> HostProbe:
     cache = workshop.state.probe / f"{engine.product}.json"
     if fresh:
         cache.unlink(missing_ok=True)
@@ -31,7 +35,7 @@ def probe_engine(workshop: Workshop, engine: Engine, *, fresh: bool = False) -> 
         return probe(
             engine,
             base,
-            init=read_base(base).init,
+            find_init=lambda: read_base(base).init,
             staging=staging,
             labels=owner.labels(Purpose.PROBE),
             cache=cache,
@@ -44,12 +48,13 @@ def why_not(workshop: Workshop, engine: Engine) -> str:
     Before there is a base image nothing can be probed, and nothing speaks against any.
     """
     try:
-        if find(workshop, tool_digest(workshop, Role.BASE)) is None:
-            return ""
+        base = find(workshop, tool_digest(workshop, Role.BASE))
     except UsageError:
+        base = None
+    if base is None:
         return ""
     try:
-        probe = probe_engine(workshop, engine)
+        probe = _probe_on(workshop, engine, base)
     except HostError as broken:
         return broken.what
     failed = (line for line in probe.lines if line.state is ProbeState.NOT_HELD)

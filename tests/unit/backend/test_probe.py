@@ -280,13 +280,21 @@ def test_the_answers_hold_for_one_boot_engine_and_base(
     cache = tmp_path / "probe.json"
     engine.ends_after = 0.5
 
+    looked: list[OciImage] = []
+
+    def find_init() -> str:
+        looked.append(base)
+        return INIT
+
     def ask() -> HostProbe:
-        return probe(engine, base, init=INIT, staging=tmp_path, labels=LABELS, cache=cache)
+        return probe(engine, base, find_init=find_init, staging=tmp_path, labels=LABELS, cache=cache)
 
     first = ask()
+    assert looked == [base]
     engine.calls.clear()
     assert ask() == first
     assert "create" not in engine.calls
+    assert looked == [base]  # a whole base is not read for what is known
     for change in ("engine", "boot", "base"):
         engine.calls.clear()
         if change == "engine":
