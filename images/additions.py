@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from images.credential_names import RULE_NAME
-from images.credential_places import HARMLESS_NAMES, HARMLESS_VALUES, SECRET_NAMES, SECRET_WORDS
+from images.credential_names import RULE_NAME, least_literal
+from images.credential_places import HARMLESS_VALUES
 from images.digests import Digest
 from images.planted import CredentialRefused, rule_of
 
@@ -19,7 +19,6 @@ MAX_ADDITIONS: Final = 50
 MAX_ARGUMENTS: Final = 50
 MAX_ARGUMENT: Final = 1000
 VARIABLE_NAME: Final = r"^[A-Za-z_][A-Za-z0-9_]{0,99}$"
-_CAMEL: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
 
 class Index(StrEnum):
@@ -88,10 +87,7 @@ def _names_secret(arg: str, following: str) -> bool:
         if not arg.startswith("-") or following.startswith("-"):
             return False
         value = following
-    upper = _CAMEL.sub("_", name).upper().replace("-", "_")
-    if upper not in SECRET_NAMES and (HARMLESS_NAMES.fullmatch(upper) or not SECRET_WORDS.search(upper)):
-        return False
-    return not HARMLESS_VALUES.fullmatch(value)
+    return least_literal(name) is not None and not HARMLESS_VALUES.fullmatch(value)
 
 
 def check_directory(text: str) -> str:

@@ -50,15 +50,21 @@ def judge_named(name: str, value: str) -> NamedValue | None:
     plain = name.rpartition(":")[2]  # build-arg:NAME, //registry/:_authToken
     if not _VARIABLE.fullmatch(plain):
         return None  # package names and paths are keys of lock files, and speak of tokens of another kind
-    upper = _CAMEL.sub("_", plain).upper().replace("-", "_")
-    exact = upper in SECRET_NAMES
-    if not exact and (HARMLESS_NAMES.fullmatch(upper) or not SECRET_WORDS.search(upper)):
+    least = least_literal(plain)
+    if least is None:
         return None
-    least = LEAST_NAMED_LITERAL if exact else LEAST_LITERAL
     text = value.strip()
     if len(text) < least or HARMLESS_VALUES.fullmatch(text):
         return None
     return NamedValue(RULE_NAME, name, text)
+
+
+def least_literal(name: str) -> int | None:
+    """From which length on a literal under this name is a credential; None: the name says nothing of one."""
+    upper = _CAMEL.sub("_", name).upper().replace("-", "_")
+    if upper in SECRET_NAMES:
+        return LEAST_NAMED_LITERAL
+    return None if HARMLESS_NAMES.fullmatch(upper) or not SECRET_WORDS.search(upper) else LEAST_LITERAL
 
 
 def judge_text(text: str, name: str = "") -> Iterator[NamedValue]:
