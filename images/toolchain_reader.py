@@ -5,9 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from images.errors import UsageError
-from images.lock_place import Place
-from images.oci import Platform
+from images.lock_place import Place, read_platform
 from images.toolchain import DEBIAN_NAME, MAX_DEBIAN, SUITE, DebianTree, DpkgAction, DpkgStep, ToolchainLock
 
 MAX_PACKAGES: Final = 5000
@@ -32,11 +30,11 @@ def _names(place: Place) -> tuple[str, ...]:
 
 def _tree(platform: str, place: Place) -> DebianTree:
     found = place.fields("in_base", "steps")
-    try:
-        parsed = Platform.parse(platform)
-    except UsageError:
-        place.fail("a platform such as linux/amd64")
-    return DebianTree(parsed, _names(found["in_base"]), tuple(map(_step, found["steps"].list(MAX_STEPS))))
+    return DebianTree(
+        read_platform(place, platform),
+        _names(found["in_base"]),
+        tuple(map(_step, found["steps"].list(MAX_STEPS))),
+    )
 
 
 def _step(place: Place) -> DpkgStep:
