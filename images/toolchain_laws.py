@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
+from images.lock import ArtifactKind
 from images.toolchain import (
     ARCHITECTURES,
     DEBIAN_REGISTRY,
@@ -21,14 +22,10 @@ if TYPE_CHECKING:
 
 def toolchain_law(lock: Lock) -> str | None:
     """A sentence about the first law that does not hold; None when all hold."""
-    debs = {artifact.id: artifact for artifact in lock.artifacts if artifact.kind == "deb"}
-    plain = (
-        f"{artifact.id}: {problem}"
-        for artifact in lock.artifacts
-        if (problem := _is_plain(artifact)) is not None
-    )
-    if (problem := next(plain, None)) is not None:
-        return problem
+    debs = {artifact.id: artifact for artifact in lock.artifacts if artifact.kind is ArtifactKind.DEB}
+    for name, artifact in debs.items():
+        if (problem := _is_plain(artifact)) is not None:
+            return f"{name}: {problem}"
     if lock.toolchain is None:
         return f"{min(debs)}: there is no toolchain" if debs else None
     return _is_whole(lock.toolchain, lock, debs)
@@ -49,8 +46,6 @@ def _is_whole(toolchain: ToolchainLock, lock: Lock, debs: dict[str, Artifact]) -
 
 
 def _is_plain(artifact: Artifact) -> str | None:
-    if artifact.kind != "deb":
-        return None
     if artifact.bins or artifact.scripts:
         return "has commands or scripts of npm"
     if artifact.integrity.algorithm != "sha256" or artifact.registry != DEBIAN_REGISTRY:
