@@ -208,8 +208,9 @@ def _packages(before: Lock, after: Lock) -> Iterable[PackageChange]:
 
 def _by_name(lock: Lock) -> dict[tuple[ArtifactKind, str], dict[str, Artifact]]:
     found: dict[tuple[ArtifactKind, str], dict[str, Artifact]] = {}
+    local = lock.local_artifacts
     for artifact in lock.artifacts:
-        if artifact.id in lock.local_artifacts:
+        if artifact.id in local:
             continue  # has no versions: it is what its hash says
         found.setdefault((artifact.kind, artifact.name), {})[_edition(artifact)] = artifact
     return found
