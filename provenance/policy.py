@@ -99,7 +99,7 @@ def find_policy(candidates: Sequence[Path]) -> Path:
     A link to nothing exists: the next place would be another policy than the one that was meant.
     """
     for path in candidates:
-        if path.exists() or path.is_symlink() or dangling_link(path) is not None:
+        if path.exists() or dangling_link(path) is not None:
             return path
     raise UsageError(
         "no policy, so nothing is trusted; looked for " + ", ".join(map(str, candidates)),
