@@ -70,8 +70,8 @@ def rule_of_named(name: str, value: str) -> str | None:
 def find_by_shape(document: Mapping[str, object]) -> Planted | None:
     """The first key or text of a document that holds a credential by its letters."""
     # One look at all of it: nearly every file holds none.
-    words = [word for node in _nodes(document) for word in node.words]
-    if redact("\n".join(words)) == "\n".join(words):
+    words = "\n".join(word for node in _nodes(document) for word in node.words)
+    if redact(words) == words:
         return None
     for node in _nodes(document):
         if isinstance(node.key, str) and (rule := _shape(node.key)) is not None:
