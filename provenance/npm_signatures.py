@@ -123,6 +123,8 @@ def signature_holds(label: str, integrity: Integrity, signed: Signed, key: Regis
         return False
     try:
         raw = base64.b64decode(signed.signature, validate=True)
+        if base64.b64encode(raw).decode() != signed.signature:  # it passes over padding that is not due
+            return False
         public.verify(raw, f"{label}:{integrity.sri}".encode(), ECDSA(SHA256()))
     except (binascii.Error, ValueError, InvalidSignature):
         return False

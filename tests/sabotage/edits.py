@@ -911,6 +911,12 @@ EDITS = (
     ),
     Edit(
         "provenance/npm_signatures.py",
+        "        if base64.b64encode(raw).decode() != signed.signature:",
+        "        if not raw:",
+        _SIGNATURES + "test_padding_that_is_not_due_is_refused_whatever_the_length",
+    ),
+    Edit(
+        "provenance/npm_signatures.py",
         "(published is None or published >= key.expires)",
         "(published is not None and published >= key.expires)",
         _SIGNATURES + "test_an_expired_key_vouches_for_what_is_older_alone",

@@ -122,6 +122,15 @@ def false_signatures() -> dict[str, Signed]:
     }
 
 
+@pytest.mark.parametrize("size", [70, 71, 72])
+def test_padding_that_is_not_due_is_refused_whatever_the_length(size: int) -> None:
+    made = (sign(PRIVATE, KEY.id, LABEL, INTEGRITY).signature for _ in range(1000))
+    good = next(text for text in made if len(base64.b64decode(text)) == size)
+    assert signature_holds(LABEL, INTEGRITY, Signed(KEY.id, good), KEY)
+    for more in ("=", "=="):
+        assert not signature_holds(LABEL, INTEGRITY, Signed(KEY.id, good + more), KEY)
+
+
 def signed_text(text: str) -> Signed:
     return Signed(KEY.id, base64.b64encode(PRIVATE.sign(text.encode(), ECDSA(SHA256()))).decode())
 
