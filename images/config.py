@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from enum import StrEnum
+from ipaddress import ip_address
 from typing import TYPE_CHECKING, Final
 
 from images.additions import ArchivePin, Index, McpPin, SkillPin, ToolPin
@@ -251,12 +252,34 @@ _PEER: Final = re.compile(
 
 
 def parse_peer(text: str) -> NetworkPeer:
-    """``host:port``, exact: no scheme, path, wildcard or default port; ValueError otherwise."""
-    found = _PEER.fullmatch(text)
-    if not found or len(text) > 260 or int(found["port"]) > 65535:
-        raise ValueError(f"{text[:60]!r}: expected host:port in lower case, such as api.anthropic.com:443")
-    return NetworkPeer(found["name"] or found["six"], int(found["port"]))
+    """``host:port``, exact: no scheme, path, wildcard or default port; ValueError otherwise.
 
+    An address has one spelling: what a resolver would read as a number (``127.1``, ``0x7f000001``) is neither
+    a name nor an address here, and an IPv4 address is never written as an IPv6 one.
+    """
+    found = _PEER.fullmatch(text)
+    host = found["name"] or found["six"] if found else ""
+    sixes = found is not None and bool(found["six"]) is (":" in host)
+    if not found or not sixes or int(found["port"]) > 65535 or not _has_one_spelling(host):
+        raise ValueError(f"{text[:60]!r}: expected host:port in lower case, such as api.anthropic.com:443")
+    return NetworkPeer(host, int(found["port"]))
+
+
+def _has_one_spelling(host: str) -> bool:
+    if len(host) > 253:
+        return False
+    numeric = ":" in host or _NUMBER.fullmatch(host.rpartition(".")[2]) is not None
+    if not numeric:
+        return True
+    try:
+        address = ip_address(host)
+    except ValueError:
+        return False
+    return str(address) == host and getattr(address, "ipv4_mapped", None) is None
+
+
+# What resolvers take for the end of an IPv4 address.
+_NUMBER: Final = re.compile(r"[0-9]+|0x[0-9a-f]*")
 
 _UNITS: Final = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
 _SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400}

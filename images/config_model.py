@@ -42,6 +42,7 @@ from images.config import (
 from images.credential_names import RULE_NAME, judge_named
 from images.planted import CredentialRefused
 from images.pypi import check_pypi_name, check_pypi_version
+from images.schema_version import One
 from images.toolchain import DEBIAN_NAME, MAX_DEBIAN
 
 NPM_NAME: Final = r"^(@[a-z0-9][a-z0-9._-]{0,100}/)?[a-z0-9][a-z0-9._-]{0,213}$"
@@ -249,7 +250,7 @@ class Run(_Strict):
 class BuilderToml(_Strict):
     """builder.toml: what the image is."""
 
-    schema_: Literal[1] = Field(alias="schema")
+    schema_: One = Field(alias="schema")
     image: Image
     agents: Agents
     node: Node

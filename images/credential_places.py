@@ -45,6 +45,14 @@ _LITERALS: Final = (
 PATH_RULES: Final[tuple[PathRule, ...]] = (
     # The agents.
     _rule("path-claude-credentials", "**/.claude/.credentials.json", Look.PRESENT),
+    # Where CLAUDE_CONFIG_DIR, PI_CODING_AGENT_DIR or XDG_DATA_HOME moved them.
+    _rule(
+        "path-agent-tokens",
+        "**/.credentials.json **/auth.json **/mcp-auth.json",
+        Look.JSON_TOKENS,
+        "access refresh accessToken refreshToken access_token refresh_token",
+    ),
+    _rule("path-claude-servers", "**/.claude.json **/.claude/.claude.json", Look.JSON_NAMES),
     # "approved" lists the last 20 letters of keys that were typed in.
     _rule(
         "path-claude-state",
@@ -112,7 +120,7 @@ PATH_RULES: Final[tuple[PathRule, ...]] = (
     _rule(
         "path-docker-auth",
         "**/.docker/config.json **/.dockercfg **/.dockerconfigjson **/containers/auth.json "
-        "**/containers/*/auth.json kaniko/.docker/config.json",
+        "**/containers/*/auth.json **/containers/*/*/auth.json kaniko/.docker/config.json",
         Look.JSON_TOKENS,
         "auth identitytoken registrytoken password",
     ),
@@ -143,6 +151,15 @@ PATH_RULES: Final[tuple[PathRule, ...]] = (
     ),
     _rule("path-kube-token", "**/secrets/kubernetes.io/**", Look.PRESENT),
     _rule("path-huggingface", "**/huggingface/token **/huggingface/stored_tokens", Look.PRESENT),
+    _rule("path-client-token", "**/.pgpass **/.vault-token **/.kaggle/kaggle.json", Look.PRESENT),
+    _rule(
+        "path-client-config",
+        "**/.my.cnf **/.s3cfg **/.boto **/.databrickscfg **/glab-cli/config.yml **/doctl/config.yaml "
+        "**/rclone/rclone.conf **/.fly/config.yml",
+        Look.INI,
+        "password pass token access-token access_token secret_key client_secret secret_access_key "
+        "aws_secret_access_key gs_secret_access_key",
+    ),
     _rule("path-terraform", "**/.terraform.d/credentials.tfrc.json **/.terraformrc", Look.INI, "token"),
     # What builds leave behind.
     _rule("path-run-secret", "run/secrets/** var/run/secrets/**", Look.PRESENT),

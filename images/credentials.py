@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import Final, NoReturn
 
 # Grows with every change of a table that can find more or fewer credentials; policy can ask for a minimum.
-RULESET_VERSION: Final = 1
+RULESET_VERSION: Final = 2
 # The window that one match is judged in: a PEM of an RSA key of 16384 bits is 12.6 kB.
 MAX_CREDENTIAL: Final = 16 * 1024
 
@@ -30,6 +30,10 @@ class Secret:
     def reveal(self) -> bytes:
         """The value. Call it at the last moment, and keep no copy."""
         return self._value
+
+    def lower(self) -> Secret:
+        """The same in small letters, as what is compared without regard to case holds it."""
+        return Secret(self._value.lower())
 
     def __repr__(self) -> str:
         return "Secret(…)"
@@ -60,6 +64,8 @@ class Confirm(StrEnum):
     JWT = "jwt"  # header and payload are JSON objects, the header names an algorithm
     PEM = "pem"  # the body is base64 of a private key
     DER = "der"  # the bytes around are a private key's ASN.1
+    BECH32 = "bech32"  # the check sum of BIP 173 holds
+    KNOWN = "known"  # the operator's own value, letter for letter
 
 
 class LeftEdge(StrEnum):
@@ -289,5 +295,7 @@ SHAPES: Final[tuple[Shape, ...]] = (
         40,
         tail="\\s{1,4}Encryption: [a-z0-9\\-]{4,20}",
     ),
-    _letters("age-secret-key", "AGE-SECRET-KEY-1 AGE-PLUGIN-", "A-Z0-9\\-", 58, 200),
+    Shape("age-secret-key", (b"AGE-SECRET-KEY-1",), "02-9AC-HJ-NP-Z", 58, 58, Confirm.BECH32),
+    _letters("age-plugin-identity", "AGE-PLUGIN-", "A-Z0-9\\-", 58, 200),
+    Shape("nostr-secret-key", (b"nsec1",), "02-9ac-hj-np-z", 58, 58, Confirm.BECH32, LeftEdge.WORD),
 )

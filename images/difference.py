@@ -231,6 +231,7 @@ def _facts(artifact: Artifact) -> tuple[object, ...]:
         artifact.authenticated,
         artifact.signer,
         artifact.signature,
+        artifact.attestation,
     )
 
 

@@ -87,5 +87,5 @@ class Integrity:
 
 
 def canonical_json(value: object) -> bytes:
-    """RFC 8785 bytes of a JSON value (no float surprises: integers beyond 2**53 raise)."""
+    """RFC 8785 bytes of a JSON value (no float surprises: integers of 2**53 and beyond raise)."""
     return rfc8785.dumps(value)  # type: ignore[arg-type]

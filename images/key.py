@@ -36,6 +36,7 @@ NOT_IN_KEY: Final = frozenset(
         "artifacts.authenticated",
         "artifacts.signer",
         "artifacts.signature",
+        "artifacts.attestation",
         "artifacts.scripts (not run)",
         "agents.trees.bundled",  # inside a tarball whose integrity is in the key
         "mcp.trees.bundled",

@@ -9,6 +9,7 @@ from typing import Final
 from images.config import AgentName
 from images.errors import UsageError
 from images.lock import AgentLock, Lock, McpLock
+from images.lock_additions import PypiServerLock
 from images.oci import Platform
 
 NODE: Final = "/opt/node/bin/node"
@@ -83,7 +84,7 @@ def launcher_script(lock: Lock, agent: AgentLock) -> bytes:
     return "\n".join(["#!/bin/sh", *settings, f'exec {start} "$@"', ""]).encode()
 
 
-def server_path(server: McpLock) -> str:
+def server_path(server: McpLock | PypiServerLock) -> str:
     """Where an MCP server's starter lies: on no PATH, and in no agent's configuration."""
     return f"{server.directory}/run"
 

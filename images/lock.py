@@ -7,6 +7,7 @@ from enum import StrEnum
 from typing import Final
 
 from images.additions import Index
+from images.attestation import Attestation
 from images.config import AgentName, BaseReference, ImageConfig, UserAccount
 from images.digests import Digest, Integrity, canonical_json
 from images.lock_additions import WHEEL_ID, ArchiveLock, PypiInstalled, PypiServerLock, ToolLock
@@ -81,6 +82,7 @@ class Artifact:
     signature ``authenticated`` speaks of (key id, fingerprint or publisher); empty where there is none.
     The name of a Debian package is followed by its architecture, as dpkg writes it: ``make:amd64``.
     ``signature``: an npm registry's own, so that whoever has the lock can check it again, offline.
+    ``attestation``: a statement of who published it, wherever one was read.
     ``filename``: a wheel's, which says what it is for; a wheel's ``bins`` start an entry point or a file.
     """
 
@@ -98,6 +100,7 @@ class Artifact:
     authenticated: Authentication = Authentication.TOFU
     signer: str = ""
     signature: str = ""
+    attestation: Attestation | None = None
     filename: str = ""
 
     @property

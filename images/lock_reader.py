@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 from images.additions import (
     MAX_ADDITIONS,
 )
+from images.attestation import BUNDLE, ISSUER, MAX_BUNDLE_BYTES, MAX_BUNDLE_TEXT, PUBLISHER, Attestation
 from images.authenticity import SIGNATURE, SIGNER
 from images.config import AgentName, UserAccount, check_version
 from images.digests import Digest
@@ -225,7 +226,7 @@ def _tree_path(path: str, place: Place) -> str:
 
 def _artifact(place: Place) -> Artifact:
     names = ("kind", "name", "version", "integrity", "size", "platforms", "parents")
-    optional = ("bins", "scripts", "signer", "signature", "filename")
+    optional = ("bins", "scripts", "signer", "signature", "attestation", "filename")
     found = place.fields(*names, "registry", "authenticated", optional=optional)
     kind = found["kind"].choice(ArtifactKind)
     name, version, filename = _identity(kind, found)
@@ -252,7 +253,22 @@ def _artifact(place: Place) -> Artifact:
         authenticated=found["authenticated"].choice(Authentication),
         signer=found["signer"].text(SIGNER, "whose signature it is") if "signer" in found else "",
         signature=found["signature"].text(SIGNATURE, "a signature") if "signature" in found else "",
+        attestation=_attestation(found["attestation"]) if "attestation" in found else None,
         filename=filename,
+    )
+
+
+def _attestation(place: Place) -> Attestation:
+    found = place.fields("publisher", "issuer", optional=("bundle",))
+    bundle = ""
+    if "bundle" in found:
+        bundle = found["bundle"].text(BUNDLE, "a bundle in base64")
+        if len(bundle) > MAX_BUNDLE_TEXT:
+            found["bundle"].fail(f"a bundle of at most {MAX_BUNDLE_BYTES} bytes")
+    return Attestation(
+        publisher=found["publisher"].text(PUBLISHER, "the URI of a publisher"),
+        issuer=found["issuer"].text(ISSUER, "the address of an issuer"),
+        bundle=bundle,
     )
 
 

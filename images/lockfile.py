@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Final
 
+from images.attestation import Attestation
 from images.digests import Digest
 from images.errors import BuilderError, UsageError
 from images.lock import SCHEMA, Artifact, BaseImage, BaseLock, Installed, Lock, McpLock, SkillLock, Tree
@@ -191,6 +192,8 @@ def _artifact(artifact: Artifact) -> dict[str, JsonValue]:
         document["signer"] = artifact.signer
     if artifact.signature:
         document["signature"] = artifact.signature
+    if artifact.attestation is not None:
+        document["attestation"] = _attestation(artifact.attestation)
     if artifact.bins:
         document["bins"] = dict(artifact.bins)
     if artifact.scripts:
@@ -202,3 +205,8 @@ def _artifact(artifact: Artifact) -> dict[str, JsonValue]:
             },
         }
     return document
+
+
+def _attestation(one: Attestation) -> dict[str, JsonValue]:
+    said: dict[str, JsonValue] = {"publisher": one.publisher, "issuer": one.issuer}
+    return said | ({"bundle": one.bundle} if one.bundle else {})

@@ -8,7 +8,7 @@ from typing import Final
 
 from images.digests import Digest
 from images.errors import UsageError, VerifyFailed
-from images.strictjson import JsonValue, read_object
+from images.strictjson import JsonValue, is_number, read_object
 
 MEDIA_INDEX: Final = "application/vnd.oci.image.index.v1+json"
 MEDIA_MANIFEST: Final = "application/vnd.oci.image.manifest.v1+json"
@@ -161,6 +161,7 @@ class OciImage:
 def parse_manifest(raw: bytes, what: str) -> Manifest:
     """A manifest from untrusted bytes; raises VerifyFailed naming ``what``."""
     document = _document(raw, what)
+    _schema_two(document, what)
     media_type = _text(document, "mediaType", what, default=MEDIA_MANIFEST)
     if media_type not in (MEDIA_MANIFEST, DOCKER_MANIFEST):
         raise VerifyFailed(f"media type {media_type[:100]!r} is not an image manifest", where=what)
@@ -181,6 +182,7 @@ def parse_manifest(raw: bytes, what: str) -> Manifest:
 def parse_index(raw: bytes, what: str) -> Index:
     """An index from untrusted bytes; raises VerifyFailed naming ``what``."""
     document = _document(raw, what)
+    _schema_two(document, what)
     media_type = _text(document, "mediaType", what, default=MEDIA_INDEX)
     if media_type not in (MEDIA_INDEX, DOCKER_INDEX):
         raise VerifyFailed(f"media type {media_type[:100]!r} is not an image index", where=what)
@@ -243,6 +245,12 @@ def parse_settings(raw: bytes, what: str) -> ImageSettings:
 
 def _document(raw: bytes, what: str) -> dict[str, JsonValue]:
     return read_object(raw, what, max_bytes=MAX_MANIFEST_BYTES, error=VerifyFailed)
+
+
+def _schema_two(document: dict[str, JsonValue], what: str) -> None:
+    """Of manifests and indexes. Those of version 1 are of another form, which other readers know."""
+    if not is_number(document.get("schemaVersion", 2), 2):
+        raise VerifyFailed("schemaVersion is not 2", where=what)
 
 
 def _text(document: dict[str, JsonValue], key: str, what: str, default: str | None = None) -> str:

@@ -24,12 +24,13 @@ from images.launchers import (
 from images.lock import Artifact, Lock
 from images.oci import Platform
 from images.python_launchers import python_root
+from images.relay import NETWORK_PLACE, RELAY_PATH, relay_script
 from images.rootfs import RootEntry, pack_root
 from images.toolchain_plan import FOLDER, ToolchainPlan, deb_file, toolchain_plan
 from images.unpacking import Plan, archive_plan, node_plan, npm_plan, skill_plan, wheel_plan
 
 # Grows with any change of what is rendered from a lock: it is part of the content key.
-RENDERER_VERSION: Final = 4
+RENDERER_VERSION: Final = 5
 # Unpacks and runs install scripts: nobody in any image. COPY gives what it made to root.
 BUILD_USER: Final = "59000:59000"
 LABEL_KEY: Final = "example.agent-image-builder.key"
@@ -152,7 +153,8 @@ def generated_root(lock: Lock, platform: Platform, base: BaseFacts, key: Digest)
     user = lock.user
     accounts = with_accounts(base.accounts, user, base.shell)
     versions = canonical_json(versions_document(lock, platform, str(key))) + b"\n"
-    directories = ["etc", "home", "opt", "opt/builder", "source", "usr", "usr/local", "usr/local/bin"]
+    directories = ["etc", "home", "opt", "opt/builder", NETWORK_PLACE.lstrip("/"), "source"]
+    directories += ["usr", "usr/local", "usr/local/bin"]
     if lock.servers:
         directories += ["opt/mcp", *(server.directory.lstrip("/") for server in lock.mcp)]
     if lock.pypi_tools:
@@ -162,6 +164,7 @@ def generated_root(lock: Lock, platform: Platform, base: BaseFacts, key: Digest)
         RootEntry("etc/agent-image.json", 0o644, content=versions),
         RootEntry("etc/group", 0o644, content=accounts.group),
         RootEntry("etc/passwd", 0o644, content=accounts.passwd),
+        RootEntry(RELAY_PATH.lstrip("/"), 0o755, content=relay_script()),
         RootEntry(home_of(user).lstrip("/"), 0o755, user.uid, user.gid),
         RootEntry("usr/local/bin/node", 0o777, link=NODE),
         *(

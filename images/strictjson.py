@@ -13,7 +13,7 @@ JsonValue: TypeAlias = Union[bool, int, float, str, list["JsonValue"], dict[str,
 
 MAX_BYTES = 16 * 1024 * 1024
 MAX_DEPTH = 64
-MAX_INTEGER = 2**53
+MAX_INTEGER = 2**53 - 1  # the largest that every reader has exactly, and that canonical JSON can say
 
 
 class _Refused(ValueError):
@@ -70,6 +70,11 @@ def read_object(
     return value
 
 
+def is_number(value: JsonValue, number: int) -> bool:
+    """Whether it is this whole number: true and 1.0, which Python takes for 1, are none."""
+    return type(value) is int and value == number
+
+
 def _unique_keys(pairs: list[tuple[str, JsonValue]]) -> dict[str, JsonValue]:
     found = dict(pairs)
     if len(found) != len(pairs):
@@ -94,7 +99,7 @@ def _finite(text: str) -> float:
 
 def _bounded_int(text: str) -> int:
     if len(text) > 17 or abs(int(text)) > MAX_INTEGER:
-        raise _Refused("an integer beyond 2**53")
+        raise _Refused("an integer of 2**53 or beyond")
     return int(text)
 
 

@@ -81,12 +81,10 @@ def read_toml(
     return found
 
 
-def parse_toml(text: str, where: str) -> dict[str, object]:
-    """The values of a TOML document of at most 1 MiB; a syntax error is a UsageError with its line."""
-    if len(text) > MAX_BYTES:
-        raise UsageError(
-            f"{len(text)} characters, more than {MAX_BYTES}", where=where, hint=f"correct {where}"
-        )
+def parse_toml(text: str, where: str, *, most: int = MAX_BYTES) -> dict[str, object]:
+    """The values of a TOML document of at most ``most`` characters; a syntax error is a UsageError."""
+    if len(text) > most:
+        raise UsageError(f"{len(text)} characters, more than {most}", where=where, hint=f"correct {where}")
     if _DEEP_KEY.search(text):
         raise UsageError("nested too deeply", where=where, hint=f"correct {where}")
     try:
@@ -196,7 +194,10 @@ def _first(text: str, where: str, model: type[BaseModel], problems: Sequence[Err
     """The first problem in the file; the others are counted, so that nobody thinks it was the only one."""
     # Each line costs a pass over the text: in a file that is wrong all over, some stand for the rest.
     looked_at = problems[: max(1, min(_PLACED, _PLACED_CHARACTERS // (len(text) + 1)))]
-    first = min(looked_at, key=lambda problem: line_of(text, problem["loc"]) or 0)
+    # What stands there comes first: a name with a typing error is unknown, and the right one is missing too.
+    first = min(
+        looked_at, key=lambda problem: (problem["type"] == "missing", line_of(text, problem["loc"]) or 0)
+    )
     what = _sentence(first)
     if first["type"] == "extra_forbidden":
         what += f"; expected one of {', '.join(_known_keys(model, first['loc'][:-1]))}"

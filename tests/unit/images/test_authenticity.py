@@ -7,8 +7,9 @@ from itertools import product
 
 import pytest
 
-from images.authenticity import CAN_BE, SIGNER, SIGNERS, authenticity_problem
-from images.lock import ArtifactKind, Authentication
+from images.attestation import Attestation
+from images.authenticity import BY_PUBLISHER, CAN_BE, SIGNER, SIGNERS, authenticity_problem
+from images.lock import Artifact, ArtifactKind, Authentication
 from tests.fakes.locks import KEY_ID, SIGNATURE, npm
 
 GOOD = {
@@ -17,9 +18,11 @@ GOOD = {
     Authentication.PYPI_ATTESTED: "https://forge.example/team/tool/.ci/release@refs/tags/v1",
     Authentication.DEBIAN_SIGNED: "0123456789ABCDEF0123456789ABCDEF01234567",
 }
-# Statements of publishers: this version does not verify them, so no lock may say that they were.
-UNVERIFIED = {Authentication.NPM_PROVENANCE, Authentication.PYPI_ATTESTED}
 SIGNED = {Authentication.NPM_SIGNATURE: SIGNATURE}
+STATED = {
+    said: Attestation(GOOD[said], "https://token.ci.example", bundle="e30K")
+    for said in (Authentication.NPM_PROVENANCE, Authentication.PYPI_ATTESTED)
+}
 ARTIFACT = npm("chalk", "1.0.0", "agents.pi")
 
 
@@ -28,10 +31,20 @@ def test_no_kind_is_forgotten() -> None:
     assert set(SIGNERS) == set(GOOD) == set(Authentication) - {Authentication.TOFU, Authentication.LOCAL}
 
 
+def good(kind: ArtifactKind, said: Authentication) -> Artifact:
+    return replace(
+        ARTIFACT,
+        kind=kind,
+        authenticated=said,
+        signer=GOOD.get(said, ""),
+        signature=SIGNED.get(said, ""),
+        attestation=STATED.get(said),
+    )
+
+
 @pytest.mark.parametrize(("kind", "said"), list(product(ArtifactKind, Authentication)))
 def test_every_pair(kind: ArtifactKind, said: Authentication) -> None:
-    signer, signature = GOOD.get(said, ""), SIGNED.get(said, "")
-    artifact = replace(ARTIFACT, kind=kind, authenticated=said, signer=signer, signature=signature)
+    artifact = good(kind, said)
     problem = authenticity_problem(artifact)
     assert (problem is None) is (said in CAN_BE[kind])
     assert problem is None or f"{kind} cannot be authenticated as {said}" in problem
@@ -39,17 +52,32 @@ def test_every_pair(kind: ArtifactKind, said: Authentication) -> None:
 
 @pytest.mark.parametrize("said", Authentication)
 def test_a_signer_there_or_not(said: Authentication) -> None:
-    kind = next((kind for kind, can in CAN_BE.items() if said in can), None)
-    if kind is None:  # known by name, claimed by nobody
-        assert said in UNVERIFIED
-        return
-    assert said not in UNVERIFIED
-    good, signature = GOOD.get(said, ""), SIGNED.get(said, "")
-    artifact = replace(ARTIFACT, kind=kind, authenticated=said, signer=good, signature=signature)
-    wrong = replace(artifact, signer="" if good else KEY_ID)
+    artifact = good(next(kind for kind, can in CAN_BE.items() if said in can), said)
+    assert authenticity_problem(artifact) is None
+    wrong = replace(artifact, signer="" if artifact.signer else KEY_ID)
     assert "so the signer is" in (authenticity_problem(wrong) or "")
-    wrong = replace(artifact, signature="" if signature else SIGNATURE)
+    wrong = replace(artifact, signature="" if artifact.signature else SIGNATURE)
     assert "a signature belongs" in (authenticity_problem(wrong) or "")
+
+
+SEEN = Attestation("https://forge.example/x", "https://token.ci.example")
+
+
+@pytest.mark.parametrize(("kind", "said"), [(kind, said) for kind, can in CAN_BE.items() for said in can])
+def test_where_an_attestation_may_stand(kind: ArtifactKind, said: Authentication) -> None:
+    """With its bundle exactly where it authenticates; without, wherever a publisher can make one."""
+    artifact = good(kind, said)
+    counts = said is BY_PUBLISHER.get(kind)
+    own = replace(SEEN, publisher=artifact.signer or SEEN.publisher)
+    with_bundle = replace(artifact, attestation=replace(own, bundle="e30K"))
+    assert (authenticity_problem(with_bundle) is None) is counts
+    seen = replace(artifact, attestation=own)
+    assert (authenticity_problem(seen) is None) is (kind in BY_PUBLISHER and not counts)
+    none = replace(artifact, attestation=None)
+    assert (authenticity_problem(none) is None) is not counts
+    if counts:
+        other = replace(artifact, attestation=replace(SEEN, bundle="e30K"))
+        assert "the signer is the publisher of its attestation" in (authenticity_problem(other) or "")
 
 
 @pytest.mark.parametrize("said", GOOD)

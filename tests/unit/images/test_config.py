@@ -106,6 +106,8 @@ def test_exact_versions_pass(text: str) -> None:
         ("uid = 1000", "uid = 1000.0", 7, "image.user.uid: expected a whole number"),
         ("schema = 1", "schema = 2", 1, "schema"),
         ("schema = 1", 'schema = "1"', 1, "schema"),
+        ("schema = 1", "schema = true", 1, "schema: expected a whole number"),
+        ("schema = 1", "schema = 1.0", 1, "schema: expected a whole number"),
         ('["linux/amd64"]', '["linux/s390x"]', 6, "image.platforms[0]"),
         ('["linux/amd64"]', '["linux/amd64", "linux/amd64"]', 3, "one is named twice"),
         ('["linux/amd64"]', "[]", 6, "image.platforms"),
@@ -245,6 +247,12 @@ def test_a_missing_key_is_named() -> None:
     assert "node.version: missing" in refuse('version = "22.23.5"', "").what
 
 
+def test_a_section_with_a_typing_error_is_named_before_the_one_that_is_missing() -> None:
+    text = BUILDER_TOML.replace("[agents]", "[agent]")
+    with pytest.raises(UsageError, match=r"agent: unknown key; expected one of agents, .*and 1 more"):
+        parse_config(text, where="builder.toml")
+
+
 def test_several_problems_are_counted() -> None:
     text = BUILDER_TOML.replace('"2.1.328"', '"latest"').replace('"0.73.1"', '"^1"')
     with pytest.raises(UsageError, match="and 1 more"):
@@ -285,7 +293,33 @@ def test_a_peer_is_exact(text: str) -> None:
         parse_peer(text)
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "127.1:80",
+        "2130706433:80",
+        "0x7f000001:80",
+        "0177.0.0.1:80",
+        "1.2.3.4.5:80",
+        "256.1.1.1:80",
+        "a.test.0x:80",
+        "a.test.7:80",
+        "[::ffff:127.0.0.1]:80",
+        "[::ffff:7f00:1]:80",
+        "[fd00:0::1]:80",
+        "[1.2.3.4]:80",
+        "[fd00::g]:80",
+        "a" * 254 + ":80",
+    ],
+)
+def test_an_address_of_a_peer_has_one_spelling(text: str) -> None:
+    with pytest.raises(ValueError, match="expected host:port"):
+        parse_peer(text)
+
+
 def test_peers_and_amounts() -> None:
+    assert str(parse_peer("10.0.0.1:80")) == "10.0.0.1:80"
+    assert str(parse_peer("a1.7a:80")) == "a1.7a:80"
     assert str(parse_peer("[fd00::1]:8080")) == "[fd00::1]:8080"
     assert parse_memory("512MiB") == 512 << 20
     assert parse_duration("90d") == 90 * 86400.0

@@ -112,7 +112,8 @@ def field_of(path: Path) -> str:
         return "artifacts.scripts (not run)" if path[-1] != "run" else name
     if path[0] == "skills":
         return "skills"
-    return "base.images.layers" if name.startswith("base.images.layers") else name
+    whole = ("base.images.layers", "artifacts.attestation")
+    return next((field for field in whole if name.startswith(field)), name)
 
 
 def at(document: Any, path: Path) -> Any:
@@ -131,6 +132,7 @@ OTHER_VALUES: dict[str, Callable[[str], str]] = {
     "platforms": lambda _: "linux/arm64",
     "authenticated": lambda value: "tofu" if value == "npm-signature" else "npm-signature",
     "signature": lambda value: value[::-1],
+    "bundle": lambda value: value[::-1],
     "kind": lambda value: "npm" if value == "node" else "node",
     "name": lambda value: value.replace(":", "x:") if ":" in value else value + "x",
     "sha256": lambda value: value[::-1],

@@ -13,6 +13,7 @@ import rfc8785
 from hypothesis import given
 from hypothesis import strategies as st
 
+from images.attestation import MAX_BUNDLE_TEXT
 from images.digests import Digest
 from images.errors import BuilderError, ExitCode, UsageError, VerifyFailed
 from images.lock import Lock, TreeEntry
@@ -87,7 +88,7 @@ FULL_EDITS: list[tuple[Callable[[dict[str, Any]], object], str]] = [
     (lambda d: artifact(d, "chalk").update(signer="SHA256:short"), "so the signer is the key id"),
     (
         lambda d: unsigned(d, "signature", authenticated="npm-provenance"),
-        "cannot be authenticated as npm-",
+        "so the signer is the URI",
     ),
     (lambda d: artifact(d, "chalk").update(signer=""), "whose signature it is"),
     (lambda d: artifact(d, "chalk").update(signer="a b"), "whose signature it is"),
@@ -224,6 +225,11 @@ def quick_tree(d: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
+def attested(d: dict[str, Any], **changes: object) -> None:
+    artifact(d, "quick")["attestation"].update(changes)
+
+
+SEEN = {"publisher": "https://forge.example/x", "issuer": "https://token.ci.example"}
 WHEEL = "wheel:quick-0.9-cp311-cp311-manylinux_2_17_x86_64.manylinux2014_x86_64.whl"
 ADDED_EDITS: list[tuple[Callable[[dict[str, Any]], object], str]] = [
     (lambda d: d.pop("pypi_tools"), "platforms are not those"),
@@ -244,6 +250,19 @@ ADDED_EDITS: list[tuple[Callable[[dict[str, Any]], object], str]] = [
     (lambda d: quick_tree(d)["packages"].append("wheel:zip-1.0-py3-none-any.whl"), "has no entry"),
     (lambda d: quick_tree(d)["packages"].reverse(), "not sorted"),
     (lambda d: d["pypi_tools"].update(uv=d["pypi_tools"].pop("quick")), "is not in this lock"),
+    (lambda d: attested(d, bundle=""), "attestation.bundle: expected a bundle in base64"),
+    (lambda d: attested(d, bundle="e30"), "expected a bundle in base64"),
+    (lambda d: attested(d, bundle="e30K\n"), "expected a bundle in base64"),
+    (lambda d: attested(d, bundle="A" * (MAX_BUNDLE_TEXT + 4)), "a bundle of at most 131072 bytes"),
+    (lambda d: attested(d, publisher="me"), "the URI of a publisher"),
+    (lambda d: attested(d, publisher="https://x y"), "the URI of a publisher"),
+    (lambda d: attested(d, issuer="ftp://x"), "the address of an issuer"),
+    (lambda d: attested(d, more=1), "no key 'more'"),
+    (lambda d: attested(d, publisher="https://other.example/"), "the publisher of its attestation"),
+    (lambda d: artifact(d, "quick").pop("attestation"), "so it has an attestation with its bundle"),
+    (lambda d: artifact(d, "quick")["attestation"].pop("bundle"), "an attestation with its bundle"),
+    (lambda d: artifact(d, "anyio")["attestation"].update(bundle="e30K"), "belongs to pypi-attested"),
+    (lambda d: artifact(d, "kit").update(attestation=SEEN), "nobody makes attestations of the kind archive"),
     (lambda d: artifact(d, "quick").pop("filename"), "a file name too"),
     (
         lambda d: artifact(d, "quick").update(filename="quick-0.8-py3-none-any.whl"),

@@ -18,8 +18,10 @@ from images.errors import UsageError
 from images.key import content_key
 from images.lock import InstallScript, Lock, ScriptEvent, Tree, TreeEntry
 from images.oci import Platform
+from images.relay import RELAY_SINCE
 from images.render import RENDERER_VERSION, BuildContext, render
 from images.unpacking import npm_plan
+from tests.attacks import Position, attack
 from tests.fakes.bases import base_facts
 from tests.fakes.locks import (
     AMD64,
@@ -271,7 +273,8 @@ def test_each_directory_has_a_layer_and_none_changes_another() -> None:
 def test_golden_launchers_and_versions() -> None:
     context = rendered()
     found = {entry.path: entry.content.decode() for entry in context.root if entry.content is not None}
-    for path in ("usr/local/bin/claude", "usr/local/bin/pi", "etc/passwd", "etc/group"):
+    golden = ("usr/local/bin/claude", "usr/local/bin/pi", "etc/passwd", "etc/group", "opt/builder/relay")
+    for path in golden:
         assert found[path] == (GOLDEN / path.replace("/", "-")).read_text()
     assert json.loads(found["etc/agent-image.json"]) == {
         "schema": 1,
@@ -283,6 +286,14 @@ def test_golden_launchers_and_versions() -> None:
         "mcp": {},
         "skills": {},
     }
+
+
+def test_every_image_has_the_relay_and_a_place_for_the_network() -> None:
+    found = {entry.path: entry for entry in rendered().root}
+    for path in ("opt/builder", "opt/builder/network", "opt/builder/relay"):
+        assert (found[path].mode, found[path].uid, found[path].gid, found[path].link) == (0o755, 0, 0, "")
+    assert found["opt/builder/network"].content is None
+    assert RENDERER_VERSION >= RELAY_SINCE
 
 
 def test_the_generated_tar_is_deterministic_and_has_numeric_owners() -> None:
@@ -344,6 +355,7 @@ def test_each_locked_thing_is_checked_by_its_hash_at_its_place(name: str, versio
     assert [f"node_modules/{name}", name, version, "install", command] in run
 
 
+@attack(by=Position.NPM_PACKAGE)
 def test_scripts_that_may_not_run_are_not_rendered() -> None:
     assert texts(rendered())["pi/scripts"] == ""
 
