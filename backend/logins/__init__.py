@@ -1,0 +1,1 @@
+"""Logins that outlive containers: kept in one place, and leased to one launch where they renew themselves."""
