@@ -20,6 +20,8 @@ from provenance.writing import state_errors
 WORK_BRANCH: Final = "work"
 _BRANCH: Final = re.compile(r"[a-z0-9]([a-z0-9_-]{0,60}[a-z0-9])?")
 _CORE: Final = "[core]\n\trepositoryformatversion = {version}\n\tfilemode = true\n\tbare = false\n"
+# Else a commit fails before there is one: inside, nobody has told git who he is.
+_IDENTITY: Final = "[user]\n\tname = agent\n\temail = agent@agent-image-builder.example\n"
 _EXTENSIONS: Final = "[extensions]\n\tobjectformat = {form}\n"
 
 
@@ -90,7 +92,7 @@ def _add_seed(archive: tarfile.TarFile, seed: Seed, owner: tuple[int, int]) -> N
         member.type, member.mode = tarfile.DIRTYPE, 0o755
         archive.addfile(member)
     sha256 = seed.repository.form is not ObjectFormat.SHA1
-    settings = _CORE.format(version=1 if sha256 else 0)
+    settings = _CORE.format(version=1 if sha256 else 0) + _IDENTITY
     if sha256:
         settings += _EXTENSIONS.format(form=seed.repository.form.value)
     texts = {

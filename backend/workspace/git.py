@@ -7,6 +7,7 @@ start over ``file://``, is the one program that opens the operator's repository,
 from __future__ import annotations
 
 import re
+import shlex
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -162,9 +163,9 @@ class Git:
         )
         return self._trusting(git_dir)._in(repository)._run(argv, limits=READ_LIMITS, deadline=3600.0)
 
-    def head_of(self, repository: Repository, git_dir: Path) -> Outcome:
-        """What HEAD of the repository at ``git_dir`` is; its answer is ``ls-remote --symref``'s."""
-        argv = ("ls-remote", "--quiet", "--symref", "--end-of-options", _url(git_dir), "HEAD")
+    def references_of(self, repository: Repository, git_dir: Path, names: Sequence[str]) -> Outcome:
+        """What these names are in the repository at ``git_dir``; the answer is ``ls-remote --symref``'s."""
+        argv = ("ls-remote", "--quiet", "--symref", "--end-of-options", _url(git_dir), *names)
         return self._trusting(git_dir)._in(repository)._run(argv, limits=READ_LIMITS)
 
     def settings_in(self, file: Path) -> Outcome:
@@ -322,6 +323,15 @@ def open_git(folder: Path, environment: Mapping[str, str]) -> Git:
             reason="git",
         )
     return git
+
+
+def line_to_fetch(directory: Path | None, repository: str, reference: str, branch: str) -> str:
+    """What a person types, with a git of his own, to take a reference of ours as a branch of his.
+
+    ``directory``: None when it is typed inside of his repository.
+    """
+    there = ("-C", str(directory)) if directory else ()
+    return shlex.join(("git", *there, "fetch", repository, f"{reference}:{branch}"))
 
 
 def explain(outcome: Outcome) -> str:

@@ -15,6 +15,7 @@ from provenance.small_files import read_small
 
 _POINTER_BYTES: Final = 8192
 _MAX_PACKS: Final = 100_000
+_MAX_LENDERS: Final = 1000
 _YES: Final = frozenset({"", "true", "yes", "on", "1"})  # "" is a key without a value
 
 
@@ -112,13 +113,28 @@ def _owner(path: Path) -> int:
 
 
 def _borrows(common_dir: Path) -> bool:
-    pointer = common_dir / "objects/info/alternates"
-    if not pointer.exists():
-        return False
-    for line in read_small(pointer, _POINTER_BYTES).split(b"\n"):
-        if line and not line.startswith(b"#"):
-            _followed(pointer, common_dir / "objects" / os.fsdecode(line))
-    return True
+    """Whether it reads another's objects. Git follows the other's own pointers too, so each is looked at."""
+    first = common_dir / "objects"
+    pending, seen = [first], {first}
+    while pending:
+        objects = pending.pop()
+        pointer = objects / "info/alternates"
+        if not pointer.exists():
+            continue
+        for line in read_small(pointer, _POINTER_BYTES).split(b"\n"):
+            if line and not line.startswith(b"#"):
+                found = _followed(pointer, objects / os.fsdecode(line))
+                if found not in seen:
+                    seen.add(found)
+                    pending.append(found)
+        if len(seen) > _MAX_LENDERS:
+            raise SourceRefused(
+                SourceReason.UNREADABLE,
+                f"it borrows from more than {_MAX_LENDERS} others",
+                where=str(common_dir),
+                hint="git repack -a -d, and remove objects/info/alternates",
+            )
+    return len(seen) > 1
 
 
 def _no_repository(top: Path) -> NoReturn:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -16,6 +17,7 @@ from images.errors import StateError
 
 SOURCE_REFERENCE: Final = f"refs/heads/{SOURCE_BRANCH}"
 _HEAD: Final = re.compile(rb"([0-9a-f]{40,64})\tHEAD")
+_REVISION: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./+-]{0,199}")
 _SYMREF: Final = re.compile(rb"ref: (\S{1,1000})\tHEAD")
 
 
@@ -68,11 +70,7 @@ def read_head(git: Git, origin: Origin, place: Path) -> Head:
 
     Raises SourceRefused for a repository without a commit.
     """
-    repository = git.init(place, origin.form)
-    outcome = git.head_of(repository, origin.git_dir)
-    if not outcome.ok:
-        raise SourceRefused(SourceReason.FETCH, explain(outcome), where=str(origin.git_dir))
-    lines = outcome.stdout.split(b"\n")
+    lines = _references(git, origin, place, ("HEAD",))
     commits = [found[1].decode() for line in lines if (found := _HEAD.fullmatch(line))]
     branches = [found[1].decode("utf-8", "replace") for line in lines if (found := _SYMREF.fullmatch(line))]
     if len(commits) != 1:
@@ -80,6 +78,44 @@ def read_head(git: Git, origin: Origin, place: Path) -> Head:
             SourceReason.NO_SUCH_COMMIT, "HEAD is no commit yet", where=str(origin.git_dir), hint="git commit"
         )
     return Head(commit=commits[0], branch=branches[0] if branches else "")
+
+
+def read_revision(git: Git, origin: Origin, place: Path, revision: str) -> str:
+    """The full id of the commit that a person named: an id, ``HEAD``, a branch or a tag; nothing is guessed.
+
+    ``place``: as fetch_commit's. Raises SourceRefused: no such name, or one that is a branch and a tag.
+    """
+    if origin.form.is_name(revision):
+        return revision
+    if revision == "HEAD":
+        return read_head(git, origin, place).commit
+    wanted = [f"refs/heads/{revision}", f"refs/tags/{revision}", f"refs/tags/{revision}^{{}}"]
+    found: dict[str, str] = {}
+    # What ls-remote takes is a pattern; a name of a reference has none of its signs.
+    if _REVISION.fullmatch(revision) and ".." not in revision:
+        for line in _references(git, origin, place, wanted):
+            name, _, reference = line.decode("utf-8", "replace").partition("\t")
+            if reference in wanted and origin.form.is_name(name):
+                found[reference] = name
+    # An annotated tag is an object of its own; the commit that it names comes with ^{}.
+    tag = wanted[2] if wanted[2] in found else wanted[1]
+    commits = {found[name] for name in (wanted[0], tag) if name in found}
+    if len(commits) == 1:
+        return commits.pop()
+    raise SourceRefused(
+        SourceReason.NO_SUCH_COMMIT,
+        f"{revision[:80]!r} is {'a branch and a tag' if commits else 'no full commit id, branch or tag'}",
+        where=str(origin.git_dir),
+        hint=f"git -C {origin.worktree or origin.git_dir} rev-parse --verify {revision[:80]}^{{commit}}",
+    )
+
+
+def _references(git: Git, origin: Origin, place: Path, names: Sequence[str]) -> list[bytes]:
+    repository = git.init(place, origin.form)
+    outcome = git.references_of(repository, origin.git_dir, names)
+    if not outcome.ok:
+        raise SourceRefused(SourceReason.FETCH, explain(outcome), where=str(origin.git_dir))
+    return outcome.stdout.split(b"\n")
 
 
 def not_in_commit(git: Git, origin: Origin, fetched: FetchedCommit) -> UnseenReport:

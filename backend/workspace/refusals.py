@@ -37,6 +37,7 @@ class CandidateReason(StrEnum):
     TREE = "bad-tree"
     DIFFERENT_TREE = "different-tree"
     TAKEN = "quarantine-taken"
+    NO_CANDIDATE = "no-such-candidate"
 
 
 class SourceRefused(UsageError):

@@ -13,6 +13,7 @@ from backend.workspace.importing import ImportedCommit
 from backend.workspace.materialise import materialise
 from backend.workspace.origin import find_origin
 from backend.workspace.reading import fetch_commit, not_in_commit, read_head
+from tests.attacks import Position, attack
 from tests.fakes.exports import desk
 from tests.fakes.repositories import Repo
 
@@ -111,6 +112,7 @@ def test_the_traps_work_on_a_git_that_obeys(tmp_path: Path, operator: Repo) -> N
     assert (tmp_path / "it-ran").exists()
 
 
+@attack(by=Position.CONFIG_AUTHOR)
 def test_nothing_of_the_operators_repository_runs(
     git: Git, operator: Repo, tmp_path: Path, canary: Path
 ) -> None:
@@ -168,6 +170,7 @@ def _head(operator: Repo) -> str:
     return (operator.path / ".git/refs/heads/main").read_text().strip()
 
 
+@attack(by=Position.AGENT)
 def test_nothing_of_an_agents_workspace_runs(git: Git, operator: Repo, tmp_path: Path, canary: Path) -> None:
     at = desk(git, operator, tmp_path)
     inner = Repo.new(tmp_path / "inner")

@@ -19,6 +19,7 @@ from backend.workspace.objects import ObjectFormat
 from backend.workspace.refusals import CandidateReason, CandidateRefused
 from backend.workspace.trees import TreeLimits
 from images.errors import BuilderError, ExitCode
+from tests.attacks import Position, attack
 from tests.fakes.exports import Desk, Forged, desk
 from tests.fakes.repositories import PERSON, Repo, entry_header, pack_of, raw_pack, tree_bytes
 
@@ -288,6 +289,7 @@ ATTACKS: dict[str, tuple[Callable[[Desk], Forged], set[CandidateReason]]] = {
 }
 
 
+@attack(by=Position.AGENT)
 @pytest.mark.parametrize("attack", sorted(ATTACKS))
 def test_an_attack_is_refused_and_leaves_nothing(at: Desk, attack: str) -> None:
     make, reasons = ATTACKS[attack]

@@ -421,6 +421,22 @@ def test_a_pointer_does_not_lend_our_eyes_to_its_writer(
     assert refused.value.reason == SourceReason.FOREIGN_POINTER
 
 
+def test_a_lenders_own_pointer_is_looked_at_too(
+    git: Git, operator: Repo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Git reads through it, so its writer would have our eyes all the same."""
+    repo = borrowing(operator, tmp_path)
+    private = Repo.new(tmp_path / "private")
+    lent = operator.path / ".git/objects/info/alternates"
+    lent.write_text(f"{private.path}/.git/objects\n")
+    assert find_origin(git, repo.path).borrows
+    owners = {lent: 7, private.path / ".git/objects": 8}
+    monkeypatch.setattr(module, "_owner", lambda path: owners.get(path, 7))
+    monkeypatch.setattr(module.os, "geteuid", lambda: 1000)
+    with pytest.raises(SourceRefused, match="a pointer of uid 7 to what belongs to uid 8"):
+        find_origin(git, repo.path)
+
+
 def is_pointer(path: Path) -> bool:
     """A file or a link; not the directory that has the same name."""
     return path.is_symlink() or path.is_file()

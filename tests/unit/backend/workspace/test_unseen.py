@@ -8,10 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from backend.workspace.checking import faults
 from backend.workspace.git import Git
 from backend.workspace.names import quoted
+from backend.workspace.objects import BatchReader, Collected, ObjectFormat, Wanted
 from backend.workspace.origin import find_origin
 from backend.workspace.reading import fetch_commit, not_in_commit
+from backend.workspace.refusals import CandidateRefused
 from backend.workspace.unseen import MAX_UNSEEN, Unseen, UnseenKind, UnseenReport, read_status
 from tests.fakes.repositories import Repo
 
@@ -95,3 +98,25 @@ def test_paths_are_quoted_as_git_does_it(operator: Repo) -> None:
     operator.git("add", "--all")
     listed = operator.git("-c", "core.quotePath=true", "ls-files").split("\n")
     assert {quoted(name) for name in names} <= set(listed)
+
+
+def test_an_object_that_does_not_hash_to_its_name_is_refused() -> None:
+    form, content = ObjectFormat.SHA1, b"content\n"
+    wanted = Wanted(name=form.name_of("blob", content), kind="blob", max_bytes=100)
+    head = f"{wanted.name} blob {len(content)}\n".encode()
+    for answer in (head + b"Content\n\n", head + content + b"x"):
+        reader = BatchReader([wanted], form, Collected(100))
+        with pytest.raises(CandidateRefused, match="do not hash to its name"):
+            reader.take(answer)
+    taken = Collected(100)
+    BatchReader([wanted], form, taken).take(head + content + b"\n")
+    assert taken.contents == [content]
+
+
+@pytest.mark.parametrize(
+    "answer", [b"", b"checked c0ffee", b"checked other\n", b"checked c0ffee\n\n", b"\n", b"x"]
+)
+def test_an_account_that_does_not_end_is_a_fault(answer: bytes) -> None:
+    assert faults(answer, "c0ffee") == ("the container did not come to the end of the check",)
+    assert faults(b"checked c0ffee\n", "c0ffee") == ()
+    assert faults(b"cannot-write\nchecked c0ffee\n", "c0ffee") == ("the agent cannot write in /workspace",)
