@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
 from backend.containers import EngineFacts, ImageIdKind
-from backend.probe import HostProbe
+from backend.probe import HostProbe, ProbeLine, ProbeName, ProbeState
+from backend.projection.integrations import Integrations, integrations_of, wishes_unmet
 from images.errors import LaunchReason, LaunchRefused
 from images.oci import OciImage, Platform
 from provenance.checks import CheckId, Status
@@ -42,7 +41,9 @@ class AdmittedImage:
     """Permit: a verified image that this policy lets run on this probed engine. Constructed only here.
 
     ``accepted``: what the policy lives with by name, where it was needed. ``notes``: what development mode
-    let pass. ``limits_enforced``: whether this host binds CPU, memory and process limits.
+    let pass. ``limits_enforced``: whether this host binds CPU, memory and process limits. ``shared_files``:
+    whether the engine was proved to see the files that we see. ``integrations``: the MCP servers and Skills
+    that the policy turns on, each found in the image's lock.
     """
 
     verified: VerifiedImage
@@ -50,6 +51,8 @@ class AdmittedImage:
     facts: EngineFacts
     id_kind: ImageIdKind
     limits_enforced: bool
+    shared_files: bool
+    integrations: Integrations
     accepted: tuple[Acceptance, ...]
     notes: tuple[str, ...]
 
@@ -71,14 +74,14 @@ def admit(
     *,
     facts: EngineFacts,
     platform: Platform,
-    exposed_keys: tuple[Path, ...] = (),
+    host: tuple[ProbeLine, ...],
 ) -> AdmittedImage:
     """The permit, or LaunchRefused with the first reason and the number of others.
 
     ``facts``: of the engine that will launch, asked now. ``platform``: this machine's.
-    ``exposed_keys``: builder and verifier keys that :func:`readable_keys` found.
+    ``host``: what :func:`backend.host.look_at_host` answered now.
     """
-    findings = assess(verified, policy, probe, facts=facts, platform=platform, exposed_keys=exposed_keys)
+    findings = assess(verified, policy, probe, facts=facts, platform=platform, host=host)
     accepted: dict[LaunchReason, Acceptance] = {}
     notes, refused = [], []
     for finding in findings:
@@ -104,6 +107,8 @@ def admit(
         facts=facts,
         id_kind=probe.id_kind,
         limits_enforced=probe.limits_enforced,
+        shared_files=probe.held(ProbeName.SHARED_FILES),
+        integrations=integrations_of(policy.enable, verified.lock, verified.image.platform),
         accepted=tuple(accepted.values()),
         notes=tuple(notes),
     )
@@ -116,13 +121,13 @@ def assess(
     *,
     facts: EngineFacts,
     platform: Platform,
-    exposed_keys: tuple[Path, ...] = (),
+    host: tuple[ProbeLine, ...],
 ) -> tuple[Finding, ...]:
     """Everything that speaks against a launch, whatever the policy makes of it; for ``run --dry-run`` too."""
     return (
         *_of_the_image(verified, policy, platform),
         *_of_the_engine(probe, facts),
-        *_of_the_keys(exposed_keys),
+        *_of_the_host(host),
     )
 
 
@@ -157,6 +162,8 @@ def _of_the_image(verified: VerifiedImage, policy: Policy, platform: Platform) -
             f"the image is for {verified.image.platform}, this machine is {platform}",
             "add this platform to builder.toml and build here",
         )
+    for reason, what in wishes_unmet(policy.enable, verified.lock):
+        yield Finding(reason, what, "correct [enable] in policy.toml, or choose an image that has it")
 
 
 def _of_the_engine(probe: HostProbe, facts: EngineFacts) -> Iterable[Finding]:
@@ -170,40 +177,7 @@ def _of_the_engine(probe: HostProbe, facts: EngineFacts) -> Iterable[Finding]:
         yield Finding(line.reason, f"{line.name.value}: {line.detail}", line.remedy or "builder doctor")
 
 
-def _of_the_keys(exposed: tuple[Path, ...]) -> Iterable[Finding]:
-    if exposed:
-        names = ", ".join(str(path) for path in exposed)
-        yield Finding(
-            LaunchReason.KEYS_READABLE,
-            f"the engine's user can read signing keys: {names}",
-            "keep builder and verifier keys under another user, or accept keys-readable-by-engine by name",
-        )
-
-
-def readable_keys(keys: Iterable[Path], *, engine_uid: int) -> tuple[Path, ...]:
-    """Which of these private keys the engine's user can read; a file that is not there cannot be read.
-
-    Whoever escapes from a container is at most the engine's user.
-    """
-    found = []
-    for path in keys:
-        try:
-            status = path.stat()
-        except OSError:
-            continue
-        owner = status.st_uid == engine_uid and status.st_mode & 0o400
-        if engine_uid == 0 or owner or status.st_mode & 0o044:
-            found.append(path)
-    return tuple(found)
-
-
-def engine_uid(facts: EngineFacts) -> int:
-    """Whose rights the engine has on this host: root's, the owner's of its socket, or ours."""
-    if not facts.rootless:
-        return 0
-    if facts.endpoint.startswith("unix://"):
-        try:
-            return Path(facts.endpoint.removeprefix("unix://")).stat().st_uid
-        except OSError:
-            return os.getuid()
-    return os.getuid()
+def _of_the_host(lines: tuple[ProbeLine, ...]) -> Iterable[Finding]:
+    for line in lines:
+        if line.state not in (ProbeState.HELD, ProbeState.NOTED):
+            yield Finding(line.reason, f"{line.name.value}: {line.detail}", line.remedy or "builder doctor")

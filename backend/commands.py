@@ -7,10 +7,22 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
+STDOUT_LIMIT: Final = 1 << 34
 OnChunk = Callable[[bytes], None]
 Input: TypeAlias = bytes | Path | int | Iterator[bytes] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Feed:
+    """Bytes for a job to bring somewhere: how many, and the chunks, made when the container reads them."""
+
+    size: int = 0
+    chunks: Callable[[], Iterator[bytes]] = lambda: iter(())
+
+
+NO_FEED: Final = Feed()
 
 
 class Ending(StrEnum):
@@ -20,6 +32,7 @@ class Ending(StrEnum):
     TIMED_OUT = "timed-out"
     CANCELLED = "cancelled"
     OVERFLOWED = "overflowed"  # more on standard output than ``stdout_limit``
+    HUNG_UP = "hung-up"  # the terminal that it was shown on went away
     NOT_FOUND = "not-found"  # no such executable, or no such working directory
     NOT_STARTED = "not-started"  # the kernel refused: arguments too long, no permission, no memory
 
@@ -57,16 +70,32 @@ class Command:
     stdin: Input = field(default=None, repr=False)
     hold_stdin: bool = False  # keep the pipe open after ``stdin`` (bytes or chunks) until the child ends
     stdout_path: Path | None = None
-    stdout_limit: int = 1 << 34
+    stdout_limit: int = STDOUT_LIMIT
     capture: int = 1 << 20  # most bytes kept of each pipe, the first ones; the live callbacks see every chunk
     grace: float = 5.0  # seconds between TERM and KILL on the group
     pass_fds: tuple[int, ...] = field(default=())
     limits: ChildLimits | None = None
+    terminal: int | None = (
+        None  # a terminal's descriptor in the place of all three pipes: nothing is captured
+    )
 
     @property
     def started_argv(self) -> tuple[str, ...]:
         """What is really started: ``argv``, below its limits if it has some."""
         return self.argv if self.limits is None else self.limits.around(self.argv)
+
+    @property
+    def stdout_bound(self) -> int:
+        """Most bytes of standard output that are kept, in memory or in the file."""
+        return self.capture if self.stdout_path is None else self.stdout_limit
+
+
+@dataclass(frozen=True, slots=True)
+class BoundedFile:
+    """Where standard output goes instead of into memory: a private file, and the most bytes that it takes."""
+
+    path: Path
+    limit: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,9 +126,10 @@ class Hooks:
 
 
 class Sink:
-    """One pipe of a child: kept up to a limit, shown live, or written to a file."""
+    """One pipe of a child, kept up to a limit, in memory or in a file, and shown live whole."""
 
     def __init__(self, limit: int, live: OnChunk | None, output: int | None) -> None:
+        """``output``: a descriptor, which gets no byte beyond the limit either."""
         self._limit = limit
         self._live = live
         self._output = output
@@ -107,19 +137,28 @@ class Sink:
         self.total = 0
 
     def take(self, chunk: bytes) -> None:
+        room = max(0, self._limit - self.total)
         self.total += len(chunk)
         if self._output is not None:
-            rest = memoryview(chunk)
+            rest = memoryview(chunk)[:room]
             while rest:
                 rest = rest[os.write(self._output, rest) :]
         else:
-            self._kept += chunk[: max(0, self._limit - len(self._kept))]
+            self._kept += chunk[:room]
         if self._live is not None:
             self._live(chunk)
 
     @property
     def kept(self) -> bytes:
         return bytes(self._kept)
+
+    @property
+    def overflowed(self) -> bool:
+        return self._output is not None and self.total > self._limit
+
+    @property
+    def complaint(self) -> str:
+        return f"more than {self._limit} bytes of output" if self.overflowed else ""
 
     @property
     def truncated(self) -> bool:

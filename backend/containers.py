@@ -8,9 +8,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
+from typing import Final
 
 from images.digests import Digest
 from images.oci import OciImage
+
+MIB: Final = 1024 * 1024
 
 
 class Purpose(StrEnum):
@@ -21,6 +24,7 @@ class Purpose(StrEnum):
     PROBE = "probe"
     RESOLVE = "resolve"
     BUILD = "build"
+    FILL = "fill"  # created to copy into its volume, and never started
 
 
 class Network(StrEnum):
@@ -54,6 +58,7 @@ class EngineFacts:
     host_name: str
     kernel: str
     runtime: str  # default OCI runtime
+    storage_root: str  # where it keeps images and containers, on its own machine
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,12 +108,39 @@ class PrivateBind:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class VolumePlan:
+    """A volume on the engine's disk, made before the containers that mount it and removed after them."""
+
+    name: str
+    labels: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VolumeMount:
+    """One of our volumes in a container."""
+
+    name: str
+    target: str
+    writable: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InspectedVolume:
+    """The engine's own account of a volume."""
+
+    name: str
+    driver: str
+    labels: tuple[tuple[str, str], ...]
+    options: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ContainerPlan:
     """Everything about one container, before an engine hears of it.
 
     Whatever the purpose: no capability added, never privileged, nothing published, ``--pull never``, log
-    driver none (BUILD alone keeps the engine's log, bounded, to tell why BuildKit ended). LAUNCH, DETECT and
-    PROBE: all capabilities dropped, no new privileges, read-only root, network none.
+    driver none (BUILD alone keeps the engine's log, bounded, to tell why BuildKit ended). LAUNCH, DETECT,
+    PROBE and FILL: all capabilities dropped, no new privileges, read-only root, network none.
     """
 
     purpose: Purpose
@@ -129,6 +161,7 @@ class ContainerPlan:
     volumes: tuple[
         str, ...
     ] = ()  # targets of anonymous volumes on the engine's disk, removed with the container
+    named_volumes: tuple[VolumeMount, ...] = ()
     limits: Limits | None = None
     keep_stdin: bool = True
     auto_remove: bool = False
@@ -146,9 +179,20 @@ class ExecPlan:
     working_dir: str = "/workspace"
 
 
+class ContainerStatus(StrEnum):
+    """Where a container is in its life. Each engine has more words for it, and passes through some of them
+    for an instant only: no decision of ours may hang on which of them was caught."""
+
+    CREATED = "created"
+    RUNNING = "running"
+    PAUSED = "paused"
+    EXITED = "exited"
+    OTHER = "other"  # on its way to be removed, or a word that this release does not know
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InspectedMount:
-    """One mount as the engine reports it."""
+    """One mount as the engine reports it. ``source``: a host path, or the name of a volume."""
 
     kind: str
     source: str
@@ -163,7 +207,7 @@ class InspectedContainer:
     id: str
     name: str
     image_id: str
-    status: str  # created, running, exited, …
+    status: ContainerStatus
     running: bool
     exit_code: int | None
     oom_killed: bool

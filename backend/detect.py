@@ -8,13 +8,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+from backend.account import ROOT, WATCH, agent_exec
 from backend.commands import Ending, Outcome
-from backend.containers import EngineFacts, ExecPlan, Limits
+from backend.containers import MIB, EngineFacts, ExecPlan, Limits
 from backend.engines.client import complaint
 from backend.engines.protocol import Engine
 from backend.inside import InsideFacts
 from backend.ownership import Owner
-from backend.plan import MIB, ROOT, WATCH, DetectPlan, agent_exec, plan_detect
+from backend.plan import DetectPlan, plan_detect
 from backend.supervise import confirm, created, look_inside, tethered
 from images.config import AgentName
 from images.digests import Digest

@@ -139,7 +139,7 @@ def read_inside(answer: bytes, nonce: str) -> InsideFacts:
             writable=tuple(_yes_no(line) for line in _lines(sections["writable"])),
             command=sections["command"].strip("\n"),
         )
-    except (ValueError, KeyError, IndexError):
+    except (ValueError, KeyError, IndexError, ArithmeticError):
         raise HostError("the container's account of itself is malformed", where="read-back inside") from None
 
 

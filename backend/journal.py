@@ -23,6 +23,8 @@ _APPLICATION: Final = 0x41494A31  # "AIJ1"
 _VERSION: Final = 1
 _BUSY_SECONDS: Final = 10.0
 
+# A text in a damaged file may be none, and so may the library's own words about it.
+_SQLITE: Final = (sqlite3.Error, UnicodeDecodeError)
 _SCHEMA: Final = """
 CREATE TABLE owner (state_id TEXT NOT NULL) STRICT;
 CREATE TABLE launches (
@@ -46,13 +48,17 @@ CREATE TABLE removals (
 class Boundary(StrEnum):
     """How far a launch has come. Each is durable before the effect that follows it."""
 
-    INTENDED = "intended"  # next: the container is created
+    INTENDED = "intended"  # next: volumes are made and /source filled, or the container is created
+    PROVIDED = "provided"  # next: the container is created
     CREATED = "created"  # next: it is read back and compared
-    CONFIRMED = "confirmed"  # next: it is started
+    CONFIRMED = "confirmed"  # next: /workspace is filled, or it is started
+    FILLED = "filled"  # next: it is started
     STARTED = "started"  # next: settings inside are read back and the command is resolved
-    COMMANDED = "commanded"  # next: the command runs
-    ENDED = "ended"  # next: the pipe is closed and the container removed
-    REMOVED = "removed"  # next: the launch record is signed
+    COMMANDED = "commanded"  # next: the command runs; of a leased launch, commands, until it is closed
+    ENDED = "ended"  # next: commits are exported; the pipe is closed, container and volumes removed
+    EXPORTED = "exported"  # next: the pipe is closed, container and volumes removed
+    REMOVED = "removed"  # next: what was exported is imported; the launch record is signed
+    IMPORTED = "imported"  # next: the candidate is published, the launch record is signed
     RECORDED = "recorded"  # the end
     RECOVERED = "recovered"  # the end: its controller died, and recovery removed what was left
 
@@ -60,13 +66,17 @@ class Boundary(StrEnum):
 FINAL: Final = frozenset({Boundary.RECORDED, Boundary.RECOVERED})
 
 _NEXT: Final[Mapping[Boundary, frozenset[Boundary]]] = {
-    Boundary.INTENDED: frozenset({Boundary.CREATED, Boundary.REMOVED, Boundary.RECOVERED}),
+    Boundary.INTENDED: frozenset({Boundary.PROVIDED, Boundary.CREATED, Boundary.REMOVED, Boundary.RECOVERED}),
+    Boundary.PROVIDED: frozenset({Boundary.CREATED, Boundary.REMOVED, Boundary.RECOVERED}),
     Boundary.CREATED: frozenset({Boundary.CONFIRMED, Boundary.REMOVED, Boundary.RECOVERED}),
-    Boundary.CONFIRMED: frozenset({Boundary.STARTED, Boundary.REMOVED, Boundary.RECOVERED}),
+    Boundary.CONFIRMED: frozenset({Boundary.FILLED, Boundary.STARTED, Boundary.REMOVED, Boundary.RECOVERED}),
+    Boundary.FILLED: frozenset({Boundary.STARTED, Boundary.REMOVED, Boundary.RECOVERED}),
     Boundary.STARTED: frozenset({Boundary.COMMANDED, Boundary.REMOVED, Boundary.RECOVERED}),
     Boundary.COMMANDED: frozenset({Boundary.ENDED, Boundary.REMOVED, Boundary.RECOVERED}),
-    Boundary.ENDED: frozenset({Boundary.REMOVED, Boundary.RECOVERED}),
-    Boundary.REMOVED: frozenset({Boundary.RECORDED, Boundary.RECOVERED}),
+    Boundary.ENDED: frozenset({Boundary.EXPORTED, Boundary.REMOVED, Boundary.RECOVERED}),
+    Boundary.EXPORTED: frozenset({Boundary.REMOVED, Boundary.RECOVERED}),
+    Boundary.REMOVED: frozenset({Boundary.IMPORTED, Boundary.RECORDED, Boundary.RECOVERED}),
+    Boundary.IMPORTED: frozenset({Boundary.RECORDED, Boundary.RECOVERED}),
     Boundary.RECORDED: frozenset(),
     Boundary.RECOVERED: frozenset(),
 }
@@ -115,7 +125,7 @@ class Passage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Removal:
-    """One audit line: what recovery removed, and why: a container, or ``staging/…`` below the state root."""
+    """One audit line, what recovery removed and why: a container, ``volume/NAME``, a path of the state."""
 
     container_id: str
     launch_id: str  # empty when no launch of the journal owned it
@@ -136,7 +146,7 @@ class Journal:
             connection = sqlite3.connect(path, timeout=_BUSY_SECONDS, isolation_level=None)
             try:
                 _prepare(connection, path, state_id)
-            except (sqlite3.Error, BuilderError):
+            except (*_SQLITE, BuilderError):
                 connection.close()
                 raise
         path.chmod(0o600)
@@ -216,6 +226,17 @@ class Journal:
             )
             _note(write, launch_id, to, at, detail)
 
+    def adopt(self, launch_id: str, lease_id: str, at: datetime) -> None:
+        """Give a launch whose commands run to another controller's lease. StateError at another boundary."""
+        with self._writing() as write:
+            given = write.execute(
+                "UPDATE launches SET lease_id = ? WHERE id = ? AND boundary = ?",
+                (lease_id, launch_id, Boundary.COMMANDED.value),
+            ).rowcount
+            if given != 1:
+                raise StateError(f"launch {launch_id!r} cannot be adopted", where=str(self._path))
+            _note(write, launch_id, Boundary.COMMANDED, at, f"adopted under lease {lease_id}")
+
     def audit(self, removal: Removal, at: datetime) -> None:
         """One line for one removal, before it is done; who has to try again does not write another."""
         with self._writing() as write:
@@ -254,7 +275,7 @@ class Journal:
             rows = self._connection.execute(
                 "SELECT container_id, launch_id, why FROM removals ORDER BY seq"
             ).fetchall()
-        return tuple(Removal(container_id=row[0], launch_id=row[1], why=row[2]) for row in rows)
+        return tuple(Removal(container_id=str(a), launch_id=str(b), why=str(c)) for a, b, c in rows)
 
     def bundle(self, launch_id: str) -> bytes | None:
         """The signed launch record; None when there is none (yet)."""
@@ -262,7 +283,11 @@ class Journal:
             row = self._connection.execute(
                 "SELECT bundle FROM launches WHERE id = ?", (launch_id,)
             ).fetchone()
-        return None if row is None or row[0] is None else bytes(row[0])
+        if row is None or row[0] is None:
+            return None
+        if not isinstance(row[0], bytes):
+            raise StateError("the journal is damaged: a record that is no bytes", where=str(self._path))
+        return row[0]
 
     @contextlib.contextmanager
     def _writing(self) -> Iterator[sqlite3.Connection]:
@@ -349,7 +374,9 @@ def _passage(row: tuple[object, ...], path: Path) -> Passage:
     try:
         at = datetime.fromisoformat(str(row[1]))
     except ValueError:
-        raise StateError(f"the journal is damaged: time {str(row[1])[:40]!r}", where=str(path)) from None
+        at = datetime.min
+    if at.tzinfo is None:
+        raise StateError(f"the journal is damaged: time {str(row[1])[:40]!r}", where=str(path))
     return Passage(_boundary(row[0], path), at, str(row[2]))
 
 
@@ -364,7 +391,7 @@ def _boundary(value: object, path: Path) -> Boundary:
 def _as_state_error(path: Path) -> Iterator[None]:
     try:
         yield
-    except sqlite3.Error as failed:
+    except _SQLITE as failed:
         raise StateError(
             f"the journal cannot be used: {failed}",
             where=str(path),

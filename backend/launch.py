@@ -3,27 +3,46 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import partial
 from pathlib import Path
+from typing import Final
 
 from backend.admission import AdmittedImage
-from backend.commands import Ending, OnChunk, Outcome
+from backend.agent_command import Counted, Output, run_command
 from backend.engines.protocol import Engine
-from backend.journal import Boundary, Intent, Journal
+from backend.home import Home, Keepers
+from backend.journal import Boundary, Journal
+from backend.launch_checks import check_image_id, check_same_engine, check_same_run
+from backend.launch_log import LaunchLog
+from backend.live import shown
+from backend.measuring import run_measured
+from backend.network.holding import Network
 from backend.ownership import Owner
-from backend.plan import LaunchPlan, LaunchRequest, agent_exec, plan_launch
-from backend.records import LaunchEnding, LaunchRecord, Observed, sign_record
-from backend.supervise import confirm, created, end_agent, look_inside, need_command, tethered
-from images.errors import (
-    BuilderError,
-    HostError,
-    Interrupted,
-    LaunchReason,
-    LaunchRefused,
-    StateError,
-    Terminated,
+from backend.plan import LaunchPlan, plan_launch
+from backend.projection.history import put_history
+from backend.projection.projecting import project
+from backend.records import LaunchEnding, LaunchRecord, Observed, ending_by
+from backend.requests import LaunchClass, LaunchRequest, Supervision
+from backend.room import (
+    ExportStatus,
+    check_room,
+    export_workspace,
+    fill_workspace,
+    first_seen,
+    import_workspace,
+    make_volumes,
+    prepare_repository,
+    publish_workspace,
 )
+from backend.space import ExportRule, SpacePlan
+from backend.supervise import confirm, look_inside, need_command, swept, tethered
+from backend.together import both
+from backend.workspace.candidates import withdraw
+from backend.workspace.refusals import CandidateRefused
+from images.errors import BuilderError, StateError, UsageError
 from provenance.keys import PrivateKey
 
 
@@ -31,8 +50,12 @@ from provenance.keys import PrivateKey
 class Controller:
     """Who launches: an engine, the journal, a held lease, the launcher's key and clock.
 
-    ``staging``: a private directory for an image on its way into the engine. ``launcher_id``: a URI, as the
-    policy's ``launcher_ids`` name it.
+    ``staging``: a private directory for an image on its way into the engine, and for files on their way in
+    and out; the caller removes it. ``launcher_id``: a URI, as the policy's ``launcher_ids`` name it.
+    ``candidates``: a private directory on the file system of ``staging``, where exported commits stay; a
+    launch with a source needs one. ``crossed``: hears of each boundary once it is written down, for people to
+    see how far a launch is; ``loading`` is entered while an image that is not there is loaded. ``keepers``:
+    who keeps what a login, a login's use or a session leaves; a launch with one of them needs it.
     """
 
     engine: Engine
@@ -43,18 +66,37 @@ class Controller:
     version: str
     staging: Path
     now: Callable[[], datetime]
+    candidates: Path | None = None
+    crossed: Callable[[Boundary], None] | None = None
+    loading: Callable[[], AbstractContextManager[object]] = nullcontext
+    keepers: Keepers | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Output:
-    """Where the command's output goes, chunk by chunk, while it runs. The record keeps byte counts only.
+def log_of(controller: Controller, plan: LaunchPlan) -> LaunchLog:
+    """Where this controller writes this launch down."""
+    return LaunchLog(
+        journal=controller.journal,
+        signer=controller.signer,
+        launcher_id=controller.launcher_id,
+        version=controller.version,
+        now=controller.now,
+        plan=plan,
+        crossed=controller.crossed,
+    )
 
-    ``cancelled`` is asked while the command runs, and may answer from another thread: True ends the launch.
-    """
 
-    on_stdout: OnChunk | None = None
-    on_stderr: OnChunk | None = None
-    cancelled: Callable[[], bool] | None = None
+def loaded_plan(controller: Controller, admitted: AdmittedImage, request: LaunchRequest) -> LaunchPlan:
+    """The plan, once the engine is the one that was admitted, the run goes on as it began, and the image is
+    in the engine. Nothing of the launch exists yet. Raises LaunchRefused, UsageError, HostError."""
+    plan = plan_launch(admitted, request, controller.owner, controller.staging)
+    engine, image = controller.engine, plan.container.image.image
+    _, found = both(partial(check_same_engine, engine, admitted), partial(engine.find_image, image))
+    check_same_run(controller.journal, plan)
+    if found is None:
+        with controller.loading():
+            found = engine.load(image, controller.staging)
+    check_image_id(plan, found)
+    return plan
 
 
 def launch(
@@ -64,54 +106,33 @@ def launch(
 
     The container is gone when this returns or raises, also by Ctrl-C and SIGTERM (an exception from the
     signal handler). Once an intent was written, a record is signed and kept in the journal too.
-    Raises LaunchRefused (nothing of the agent ran), HostError, StateError.
+    Raises LaunchRefused (nothing of the agent ran), HostError, StateError; CandidateRefused, after the record
+    was signed, when the command ended and what came out of its workspace is not taken. Where the request has
+    credentials, the output is redacted before anybody sees it; but for what is shown on a terminal.
     """
-    plan = plan_launch(admitted, request, controller.owner)
-    check_same_engine(controller.engine, admitted)
-    check_same_run(controller.journal, plan)
-    load(controller.engine, plan, controller.staging)
-    return _Launch(controller, plan, output or Output()).run()
+    if request.supervision is not Supervision.TETHERED:
+        raise UsageError("a leased launch is opened, not run: backend.open_leased")
+    if (request.terminal is None) is not (output is None or output.terminal is None):
+        raise UsageError("a terminal is in the request and in the output, or in neither")
+    _need_keepers(controller, request)
+    plan = loaded_plan(controller, admitted, request)
+    if plan.space is not None and controller.candidates is None:
+        raise StateError("there is no place for what is exported", where="candidates")
+    with shown(output, request.projection.secrets) as watched:
+        return _Launch(controller, plan, watched).run()
 
 
-def check_same_engine(engine: Engine, admitted: AdmittedImage) -> None:
-    """The engine that was probed and admitted is the one that is about to launch."""
-    facts = engine.facts()
-    if facts != admitted.facts:
-        raise LaunchRefused(
-            LaunchReason.ENGINE_IDENTITY,
-            f"{facts.product} {facts.version} at {facts.endpoint} is not the engine that was probed",
-            hint="builder doctor",
+def _need_keepers(controller: Controller, request: LaunchRequest) -> None:
+    """What a container renews and nobody keeps is lost for good."""
+    leaves = request.launch_class is LaunchClass.LOGIN or request.projection.rotating or request.session
+    if leaves and controller.keepers is None:
+        raise UsageError(
+            "a launch with a login that is renewed, or with a session, needs somebody to keep it"
         )
 
 
-def check_same_run(journal: Journal, plan: LaunchPlan) -> None:
-    """A run keeps its first step's image, engine and mode: replacing them is an operator's act, a new run."""
-    facts = plan.admitted.facts
-    now = (plan.admitted.image.digest, facts.product, facts.endpoint, plan.admitted.mode.value)
-    for entry in journal.entries(plan.request.run_id):
-        intent = entry.intent
-        if (intent.image_digest, intent.product, intent.endpoint, intent.mode) != now:
-            raise LaunchRefused(
-                LaunchReason.RUN_PINNED,
-                f"step {intent.step} of run {intent.run_id!r} used image {intent.image_digest} on"
-                f" {intent.product} at {intent.endpoint} in {intent.mode} mode; this step would not",
-                where=plan.launch_id,
-                hint="start a new run",
-            )
-
-
-def load(engine: Engine, plan: LaunchPlan, staging: Path) -> None:
-    """Put the image into the engine, unless it is there; its id must be the planned one."""
-    planned = plan.container.image
-    found = engine.find_image(planned.image) or engine.load(planned.image, staging)
-    if (found.id, found.id_kind) != (planned.id, planned.id_kind):
-        raise LaunchRefused(
-            LaunchReason.IMAGE_ID,
-            f"the engine has {found.id_kind.value} id {found.id},"
-            f" planned {planned.id_kind.value} {planned.id}",
-            where=str(planned.image.digest),
-            hint="builder doctor",
-        )
+# A command that came to an end, or that was ended by a bound: what it committed until then is its own.
+_EXPORTING: Final = frozenset({LaunchEnding.COMPLETED, LaunchEnding.TIMED_OUT, LaunchEnding.WORKSPACE_FULL})
 
 
 class _Launch:
@@ -122,133 +143,144 @@ class _Launch:
         self._plan = plan
         self._output = output
         self._gone = False
+        self._counted = Counted()
+        self._network = Network(plan.network, controller.now, plan.request.projection.secrets)
+        self._home = Home(controller.engine, plan, controller.keepers, controller.now)
+        self._log = log_of(controller, plan)
+        self._export: Path | None = None
+        self._refused: CandidateRefused | None = None
         started = controller.now()
         # Whatever interrupts us before the end is known leaves this ending.
-        self._seen = Observed(started=started, finished=started, ending=LaunchEnding.INTERRUPTED)
+        self._seen = Observed(
+            started=started,
+            finished=started,
+            ending=LaunchEnding.INTERRUPTED,
+            space=first_seen(plan.space) if plan.space else None,
+        )
 
     def run(self) -> LaunchRecord:
-        self._intend()
+        self._log.intend(self._controller.owner.lease_id)
         record: LaunchRecord | None = None
         try:
             self._hold_container()
-        except (Interrupted, Terminated) as signal:
-            self._seen = replace(self._seen, ending=LaunchEnding.INTERRUPTED, reason=signal.reason)
-            raise
+            self._take_home()
         except BuilderError as failed:
-            refused = isinstance(failed, LaunchRefused)
-            ending = LaunchEnding.REFUSED if refused else LaunchEnding.FAILED
-            self._seen = replace(self._seen, ending=ending, reason=failed.reason)
+            self._seen = replace(self._seen, ending=ending_by(failed), reason=failed.reason, exit_code=None)
             raise
         finally:
             if self._gone:  # else the journal stays open, and recovery finishes what the engine could not
                 record = self._sign()
         if record is None:
             raise StateError("a launch ended without its container being removed", where=self._plan.launch_id)
+        if self._refused is not None:
+            raise self._refused
         return record
 
     def _hold_container(self) -> None:
-        engine, plan = self._controller.engine, self._plan.container
-        with created(engine, plan, self._removed) as container:
+        engine, plan, space = self._controller.engine, self._plan.container, self._plan.space
+        with swept(engine, plan, self._removed), self._network.served():
+            if space is not None:
+                make_volumes(engine, space, self._controller.staging)
+                self._advance(Boundary.PROVIDED)
+            container = engine.create(plan)
             self._advance(Boundary.CREATED, container_id=container)
             self._seen = replace(self._seen, container=confirm(engine, container, plan))
             self._advance(Boundary.CONFIRMED)
+            if space is not None:
+                fill_workspace(engine, container, self._plan, space, self._controller.staging)
+                self._advance(Boundary.FILLED)
             with tethered(engine, container, plan):
                 self._advance(Boundary.STARTED)
                 inside = look_inside(engine, container, plan, self._plan.command)
                 self._seen = replace(self._seen, inside=inside)
                 need_command(inside, self._plan.command.argv[0])
-                self._advance(Boundary.COMMANDED)
-                self._run_command(container)
+                if space is not None:
+                    check_room(engine, container, self._plan, space, inside)
+                    prepare_repository(engine, container, self._plan, space)
+                given = project(engine, container, self._plan.account, self._plan.projection)
+                self._seen = replace(self._seen, projected=given)
+                if self._plan.request.session is not None:
+                    put_history(engine, container, self._plan.account, self._plan.request.session)
+                with self._home.kept(container), self._network.relayed(engine, container, self._plan.account):
+                    self._advance(Boundary.COMMANDED)
+                    self._run_command(container)
+                self._keep_what_it_left(container)
                 self._advance(Boundary.ENDED, exit_code=self._seen.exit_code)
+                if space is not None and space.export is ExportRule.COMMITS:
+                    self._take_out(container, space)
+
+    def _keep_what_it_left(self, container: str) -> None:
+        """Of a command that has ended, whatever its exit code; a login that failed has left nothing."""
+        if self._plan.request.launch_class is LaunchClass.LOGIN:
+            if self._seen.exit_code == 0:
+                self._home.take_login(container)
+        elif self._seen.ending in _EXPORTING:
+            self._home.take_session(container)
 
     def _run_command(self, container: str) -> None:
         engine, plan = self._controller.engine, self._plan
-        outcome: Outcome | None = None
-        try:
-            outcome = engine.exec(
-                container,
-                plan.command,
-                on_stdout=self._count("stdout_bytes", self._output.on_stdout),
-                on_stderr=self._count("stderr_bytes", self._output.on_stderr),
-                deadline=plan.request.deadline,
-                cancelled=self._output.cancelled,
-            )
-        finally:
-            if outcome is None or outcome.ending is not Ending.EXITED:
-                # Ending the engine's client leaves the command alive inside.
-                end_agent(engine, container, plan.account)
-        self._judge(container, outcome)
-
-    def _judge(self, container: str, outcome: Outcome) -> None:
-        engine = self._controller.engine
-        if outcome.ending is Ending.TIMED_OUT:
-            self._seen = replace(self._seen, ending=LaunchEnding.TIMED_OUT, reason="deadline")
-            return
-        if outcome.ending is Ending.CANCELLED:
-            self._seen = replace(self._seen, ending=LaunchEnding.INTERRUPTED, reason="cancelled")
-            return
-        if outcome.ending is not Ending.EXITED or outcome.exit_code is None or outcome.exit_code < 0:
-            raise HostError(
-                f"the engine's client ended: {outcome.detail or outcome.ending.value}",
-                where=engine.product,
-                hint="builder doctor",
-            )
-        if outcome.exit_code != 0:
-            found = engine.inspect(container)
-            if found is None or not found.running:
-                self._seen = replace(self._seen, ending=LaunchEnding.CONTAINER_LOST, reason="container-lost")
-                return
-            self._seen = replace(self._seen, out_of_memory=self._out_of_memory(container))
-        self._seen = replace(self._seen, ending=LaunchEnding.COMPLETED, exit_code=outcome.exit_code)
-
-    def _out_of_memory(self, container: str) -> bool | None:
-        """From the cgroup's counter: the engine's own flag stays off when a process of an exec is killed."""
-        if self._plan.container.limits is None:
-            return None
-        ask = agent_exec(self._plan.account, _MEMORY_EVENTS)
-        outcome = self._controller.engine.exec(container, ask, deadline=10)
-        counts = [line.split() for line in outcome.stdout.decode("ascii", "replace").splitlines()]
-        found = [int(count[1]) for count in counts if len(count) == 2 and count[1].isdigit()]
-        return any(found) if outcome.ok and found else None
-
-    def _count(self, which: str, live: OnChunk | None) -> OnChunk:
-        def take(chunk: bytes) -> None:
-            if which == "stdout_bytes":
-                self._seen = replace(self._seen, stdout_bytes=self._seen.stdout_bytes + len(chunk))
-            else:
-                self._seen = replace(self._seen, stderr_bytes=self._seen.stderr_bytes + len(chunk))
-            if live is not None:
-                live(chunk)
-
-        return take
-
-    def _intend(self) -> None:
-        plan, request, facts = self._plan, self._plan.request, self._plan.admitted.facts
-        self._controller.journal.intend(
-            Intent(
-                launch_id=plan.launch_id,
-                run_id=request.run_id,
-                step=request.step,
-                scope=request.scope,
-                launch_class=request.launch_class.value,
-                lease_id=self._controller.owner.lease_id,
-                container_name=plan.container.name,
-                image_digest=plan.admitted.image.digest,
-                product=facts.product,
-                endpoint=facts.endpoint,
-                mode=plan.admitted.mode.value,
-            ),
-            self._controller.now(),
+        if plan.space is None:
+            end = run_command(engine, container, plan, self._output, self._counted)
+        else:
+            end = run_measured(engine, container, plan, self._output, self._counted)
+        self._seen = replace(
+            self._seen,
+            ending=end.ending,
+            reason=end.reason,
+            exit_code=end.exit_code,
+            out_of_memory=end.out_of_memory,
         )
 
-    def _advance(self, to: Boundary, *, container_id: str = "", exit_code: int | None = None) -> None:
-        self._controller.journal.advance(
-            self._plan.launch_id,
-            to,
-            self._controller.now(),
-            container_id=container_id,
-            exit_code=exit_code,
-            detail=self._seen.reason,
+    def _take_out(self, container: str, space: SpacePlan) -> None:
+        """The stream, while the container still runs; a work that was cut short may have commits too."""
+        if self._seen.ending not in _EXPORTING:
+            return
+        try:
+            self._export = export_workspace(
+                self._controller.engine, container, self._plan, space, self._controller.staging
+            )
+        except CandidateRefused as refused:
+            self._refuse(refused)
+        else:
+            self._advance(Boundary.EXPORTED)
+
+    def _take_home(self) -> None:
+        """Import on the host, with the container gone; a candidate without a record is never left."""
+        space, seen, candidates = self._plan.space, self._seen.space, self._controller.candidates
+        if self._export is None or space is None or seen is None or candidates is None:
+            return
+        try:
+            seen = import_workspace(space, self._plan.launch_id, self._export, seen)
+        except CandidateRefused as refused:
+            self._refuse(refused)
+            return
+        if seen.imported is None:
+            self._seen = replace(self._seen, space=seen)
+            return
+        self._advance(Boundary.IMPORTED, detail=seen.imported.commit.name)
+        before, known = self._seen, False
+        try:
+            seen = publish_workspace(seen, candidates, self._plan.launch_id)
+            self._seen = replace(self._seen, space=seen)
+            known = True
+        finally:  # also a signal, between the move and what is known of it
+            if not known:
+                self._seen = before
+                if seen.imported is not None and not seen.imported.repository.path.exists():
+                    withdraw(candidates, self._plan.launch_id)
+
+    def _refuse(self, refused: CandidateRefused) -> None:
+        """What came out is not taken: the command's own ending stays what it was."""
+        self._refused = refused
+        if self._seen.space is not None:
+            space = replace(self._seen.space, status=ExportStatus.REFUSED, reason=refused.reason)
+            self._seen = replace(self._seen, space=space)
+
+    def _advance(
+        self, to: Boundary, *, container_id: str = "", exit_code: int | None = None, detail: str = ""
+    ) -> None:
+        self._log.advance(
+            to, container_id=container_id, exit_code=exit_code, detail=detail or self._seen.reason
         )
 
     def _removed(self) -> None:
@@ -256,29 +288,12 @@ class _Launch:
         self._gone = True
 
     def _sign(self) -> LaunchRecord:
-        controller = self._controller
-        self._seen = replace(self._seen, finished=controller.now())
-        record = sign_record(
-            self._plan,
+        self._seen = replace(
             self._seen,
-            controller.signer,
-            launcher_id=controller.launcher_id,
-            version=controller.version,
+            finished=self._controller.now(),
+            network=self._network.seen(),
+            taken=self._home.taken,
+            stdout_bytes=self._counted.stdout,
+            stderr_bytes=self._counted.stderr,
         )
-        controller.journal.advance(
-            self._plan.launch_id, Boundary.RECORDED, controller.now(), bundle=record.bundle.raw
-        )
-        if record is None:
-            raise StateError("a launch ended without its container being removed", where=self._plan.launch_id)
-        return record
-
-
-# cgroup v1 writes the count as oom_kill in memory.oom_control, v2 in memory.events.
-_MEMORY_EVENTS = (
-    "sh",
-    "-c",
-    'while read -r name count; do [ "$name" = oom_kill ] && printf \'%s %s\\n\' "$name" "$count"; done'
-    " 2>/dev/null </sys/fs/cgroup/memory/memory.oom_control"
-    ' || while read -r name count; do [ "$name" = oom_kill ] && printf \'%s %s\\n\' "$name" "$count"; done'
-    " </sys/fs/cgroup/memory.events; true",
-)
+        return self._log.sign(self._seen)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Final
 
+from backend.agent_command import Output
 from backend.commands import OnChunk
-from backend.launch import Output
 from images.credentials import Secret
 from images.redaction import Redactor
 
@@ -20,7 +20,8 @@ def redacted(output: Output, secrets: Iterable[Secret] = ()) -> Iterator[Output]
     """The same consumers, who see neither these values nor anything that has the shape of a credential.
 
     What is still held back is given to them at the end, also of a launch that fails. The record counts the
-    command's own bytes. Give it to :func:`backend.launch.launch` in place of ``output``.
+    command's own bytes. What is shown on a terminal passes all this by. Give it to
+    :func:`backend.launch.launch` in place of ``output``.
     """
     known = tuple(secrets)
     out = None if output.on_stdout is None else _Stream(output.on_stdout, known)
@@ -37,10 +38,17 @@ def redacted(output: Output, secrets: Iterable[Secret] = ()) -> Iterator[Output]
             on_stdout=None if out is None else out.take,
             on_stderr=None if err is None else err.take,
             cancelled=cancelled,
+            terminal=output.terminal,
         )
     finally:
         for stream in streams:
             stream.end()
+
+
+def shown(output: Output | None, secrets: tuple[Secret, ...]) -> AbstractContextManager[Output]:
+    """Whoever watches a command: :func:`redacted` where it was given secrets, else byte by byte."""
+    watching = output or Output()
+    return redacted(watching, secrets) if secrets else nullcontext(watching)
 
 
 class _Stream:

@@ -28,6 +28,7 @@ LABEL_RUN: Final = LABEL_PREFIX + "run"
 LABEL_STEP: Final = LABEL_PREFIX + "step"
 LABEL_SCOPE: Final = LABEL_PREFIX + "scope"
 LABEL_SUPERVISION: Final = LABEL_PREFIX + "supervision"
+LABEL_LEASE: Final = LABEL_PREFIX + "lease-seconds"  # of a leased launch alone
 
 _ID: Final = re.compile(r"[0-9a-f]{32}")
 _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")

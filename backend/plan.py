@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass
-from enum import StrEnum
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from backend.account import WATCH, WORKSPACE, Account, account_of, agent_exec
 from backend.containers import (
+    MIB,
     ContainerPlan,
     ExecPlan,
     ImageIdKind,
@@ -17,7 +20,30 @@ from backend.containers import (
     Purpose,
     Tmpfs,
 )
-from backend.ownership import LABEL_LAUNCH, LABEL_RUN, LABEL_SCOPE, LABEL_STEP, LABEL_SUPERVISION, Owner
+from backend.lease import watched_by_lease
+from backend.network.planning import NetworkPlan, plan_network, through_network, with_network
+from backend.ownership import (
+    LABEL_LAUNCH,
+    LABEL_LEASE,
+    LABEL_RUN,
+    LABEL_SCOPE,
+    LABEL_STEP,
+    LABEL_SUPERVISION,
+    Owner,
+)
+from backend.projection.asking import (
+    check_arguments,
+    check_labels,
+    check_projection,
+    check_server_secrets,
+    is_set_up,
+)
+from backend.projection.integrations import NO_SETUP, Setup, setup_of
+from backend.projection.logins import LOGIN_WORDS
+from backend.projection.placing import Projection, with_setup
+from backend.requests import LaunchClass, LaunchRequest, Supervision, check_request
+from backend.space import EXPORT_SECONDS, SpacePlan, plan_space, with_space
+from backend.terminal_kind import NO_TERMINAL
 from images.config import WATCH_UID, AgentName
 from images.errors import LaunchReason, LaunchRefused, UsageError
 from images.launchers import launcher_path
@@ -25,78 +51,24 @@ from images.oci import OciImage
 
 if TYPE_CHECKING:
     from backend.admission import AdmittedImage
+    from provenance.verify import VerifiedImage
 
-MIB: Final = 1024 * 1024
-WORKSPACE: Final = "/workspace"
-WATCH: Final = (WATCH_UID, WATCH_UID)
-ROOT: Final = (0, 0)
-MAX_DEADLINE: Final = 7 * 24 * 3600.0  # seconds
 # The controller's own time limit fires first and is what the record names; this one works without it.
 WATCH_MARGIN: Final = 60.0  # seconds, for start and read-back on a busy machine
 
-_RUN_ID: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,39}")
-_SCOPE: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/#:@-]{0,127}")
-_USER: Final = re.compile(r"([1-9][0-9]{0,9}):([1-9][0-9]{0,9})")
 _INITS: Final = frozenset({"catatonit", "tini", "tini-static", "dumb-init", "docker-init"})
+_IMAGE_NAME: Final = re.compile(r"[a-z0-9][a-z0-9._/-]{0,127}")
+_NO_NAME: Final = re.compile(r"[^a-z0-9]+")  # what an image name has and a container or pod name may not
 _MAX_COMMAND: Final = 120 * 1024  # bytes of all arguments together; one argument of Linux takes 128 KiB
-
-
-class LaunchClass(StrEnum):
-    """What a launch is for. EXECUTE alone exists yet; the others are refused by name."""
-
-    EXECUTE = "execute"
-    REVIEW = "review"
-    FIX = "fix"
-    LOGIN = "login"
-    EXPORT_COMMAND = "export-command"
-    DETECT = "detect"
-
-
-class Supervision(StrEnum):
-    """TETHERED: the container ends with its controller, whose pipe PID 1 reads."""
-
-    TETHERED = "tethered"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Account:
-    """Whom the agent is inside: from the verified image's own configuration."""
-
-    uid: int
-    gid: int
-    home: str
-
-    @property
-    def ids(self) -> tuple[int, int]:
-        """uid and gid."""
-        return (self.uid, self.gid)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LaunchRequest:
-    """What a caller may ask for, and nothing else: no flag, mount, device, capability, namespace or variable.
-
-    Either ``command`` (argv) or ``agent`` with ``arguments``. ``deadline``: seconds that the command gets.
-    ``allow``: host:port pairs; none can be granted yet.
-    """
-
-    run_id: str
-    scope: str
-    limits: Limits
-    deadline: float
-    step: int = 1
-    launch_class: LaunchClass = LaunchClass.EXECUTE
-    command: tuple[str, ...] = ()
-    agent: str = ""
-    arguments: tuple[str, ...] = ()
-    allow: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchPlan:
     """Permit: one launch of an admitted image, complete. Constructed only here, from an AdmittedImage.
 
-    ``command``: the exec as the agent's uid. ``agent``: empty when a plain command was asked for.
+    ``command``: the exec as the agent's uid. ``agent``: empty when a plain command was asked for. ``space``:
+    the files; None for an empty /workspace in memory. ``network``: None for none. ``projection``: what is put
+    below HOME: the request's credentials, and what the policy turns on.
     """
 
     admitted: AdmittedImage
@@ -106,7 +78,10 @@ class LaunchPlan:
     command: ExecPlan
     account: Account
     agent: str
+    projection: Projection
     supervision: Supervision
+    space: SpacePlan | None
+    network: NetworkPlan | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,40 +93,101 @@ class DetectPlan:
     account: Account
 
 
-def plan_launch(admitted: AdmittedImage, request: LaunchRequest, owner: Owner) -> LaunchPlan:
-    """The plan of one launch. Raises LaunchRefused or UsageError before anything exists."""
-    _check_request(request)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ElsewherePlan:
+    """What a launch of a verified image would be, for people to start elsewhere: to be shown, never launched.
+
+    ``command``: the exec as the agent's uid; an agent's launcher, or a shell where ``agent`` is empty.
+    """
+
+    verified: VerifiedImage
+    container: ContainerPlan
+    command: ExecPlan
+    account: Account
+    agent: str
+
+
+def plan_launch(
+    admitted: AdmittedImage, request: LaunchRequest, owner: Owner, staging: Path | None = None
+) -> LaunchPlan:
+    """The plan of one launch. Raises LaunchRefused or UsageError before anything exists.
+
+    ``staging``: a private directory, below which a network's socket will be; needed for a network alone.
+    """
+    check_request(request)
     agent, argv = _command(admitted, request)
+    check_arguments(argv, request.projection)
+    check_labels((request.run_id, request.scope), request.projection)
+    check_projection(request.projection, request.launch_class, agent, dict(admitted.agents))
+    check_server_secrets(request.projection, request.launch_class, agent, admitted.integrations)
     account = account_of(admitted.image)
-    launch_id = f"{request.run_id}.{request.step}"
-    labels = (
-        *owner.labels(Purpose.LAUNCH),
-        (LABEL_LAUNCH, f"{owner.state_id}.{launch_id}"),
-        (LABEL_RUN, request.run_id),
-        (LABEL_SCOPE, request.scope),
-        (LABEL_STEP, str(request.step)),
-        (LABEL_SUPERVISION, Supervision.TETHERED.value),
-    )
+    launch_id = request.launch_id
     container = _hardened(
         Purpose.LAUNCH,
         image=_as_loaded(admitted.image, admitted.id_kind),
         name=f"aib-{owner.state_id[:8]}-{launch_id}",
-        labels=labels,
+        labels=_labels(request, owner, launch_id),
         account=account,
         # Where limits do not bind, none is asked for: an engine that takes them silently would seem to obey.
         limits=request.limits if admitted.limits_enforced else None,
-        deadline=request.deadline + WATCH_MARGIN,
+        deadline=request.deadline + WATCH_MARGIN + (EXPORT_SECONDS if request.source else 0.0),
     )
+    if request.supervision is Supervision.LEASED:
+        container = replace(
+            container,
+            arguments=watched_by_lease(container.deadline, request.lease_seconds),
+            keep_stdin=False,
+        )
+    space = None
+    if request.source is not None:
+        space = plan_space(
+            request.source, container, request.launch_class, shared_files=admitted.shared_files
+        )
+        container = with_space(container, space)
+    network = plan_network(admitted, request, launch_id, staging)
+    command = agent_exec(account, argv, request.terminal or NO_TERMINAL)
+    if network is not None:
+        container, command = with_network(container, network), through_network(command, network)
     return LaunchPlan(
         admitted=admitted,
         request=request,
         launch_id=launch_id,
         container=container,
-        command=agent_exec(account, argv),
+        command=command,
         account=account,
         agent=agent,
-        supervision=Supervision.TETHERED,
+        projection=with_setup(request.projection, _setup(admitted, request, agent), _greeted(request, agent)),
+        supervision=request.supervision,
+        space=space,
+        network=network,
     )
+
+
+def _labels(request: LaunchRequest, owner: Owner, launch_id: str) -> tuple[tuple[str, str], ...]:
+    leased = request.supervision is Supervision.LEASED
+    return (
+        *owner.labels(Purpose.LAUNCH),
+        (LABEL_LAUNCH, f"{owner.state_id}.{launch_id}"),
+        (LABEL_RUN, request.run_id),
+        (LABEL_SCOPE, request.scope),
+        (LABEL_STEP, str(request.step)),
+        (LABEL_SUPERVISION, request.supervision.value),
+        *(((LABEL_LEASE, str(request.lease_seconds)),) if leased else ()),
+    )
+
+
+def _setup(admitted: AdmittedImage, request: LaunchRequest, agent: str) -> Setup:
+    """From the policy's word alone: no request, flag or file of a repository adds to it."""
+    if not is_set_up(request.launch_class):
+        return NO_SETUP
+    return setup_of(admitted.integrations, agent, dict(admitted.agents))
+
+
+def _greeted(request: LaunchRequest, agent: str) -> frozenset[AgentName]:
+    """Who is told that a person knows it already; not where it is to ask for a login."""
+    if request.launch_class is LaunchClass.LOGIN or not agent:
+        return frozenset()
+    return frozenset({AgentName(agent)})
 
 
 def plan_detect(
@@ -177,36 +213,40 @@ def plan_detect(
     return DetectPlan(detect_id=detect_id, container=container, account=account)
 
 
-def agent_exec(account: Account, argv: tuple[str, ...]) -> ExecPlan:
-    """A command as the agent. The environment is the image's own and these three; nobody else adds to it."""
-    name = account.home.rpartition("/")[2]
-    return ExecPlan(
-        argv=argv,
-        user=account.ids,
-        environment=(("LOGNAME", name), ("TERM", "dumb"), ("USER", name)),
-        working_dir=WORKSPACE,
+def plan_elsewhere(
+    verified: VerifiedImage, *, agent: AgentName | None, limits: Limits, deadline: float
+) -> ElsewherePlan:
+    """The container of a launch, without an engine that was probed and without this state's labels.
+
+    ``deadline``: seconds; with no controller there, what PID 1 counts is the only one. Raises LaunchRefused
+    for an image without that agent, or with settings that no launch takes.
+    """
+    account = account_of(verified.image)
+    if not _IMAGE_NAME.fullmatch(verified.image_name):
+        raise LaunchRefused(
+            LaunchReason.IMAGE_SETTINGS,
+            f"the image's name is {verified.image_name[:80]!r}",
+            where=str(verified.image.digest),
+            hint="builder build",
+        )
+    if agent is not None:
+        _check_agent(agent, [one.name for one in verified.lock.agents], verified.image)
+    container = _hardened(
+        Purpose.LAUNCH,
+        image=_as_loaded(verified.image, ImageIdKind.CONFIG),
+        name=_NO_NAME.sub("-", verified.image_name)[:63].strip("-"),
+        labels=(),  # with those of this state it would be taken for a container of ours, and reaped
+        account=account,
+        limits=limits,
+        deadline=deadline,
     )
-
-
-def account_of(image: OciImage) -> Account:
-    """The agent's account. Refused: an image whose user is not two numbers, is root, or is the watch."""
-    found = _USER.fullmatch(image.settings.user)
-    home = dict(entry.partition("=")[::2] for entry in image.settings.environment).get("HOME", "")
-    if not found or int(found[1]) == WATCH_UID or int(found[2]) == WATCH_UID:
-        raise LaunchRefused(
-            LaunchReason.IMAGE_SETTINGS,
-            f"the image's user is {image.settings.user[:40]!r}, not the agent's uid:gid",
-            where=str(image.digest),
-            hint="builder build",
-        )
-    if not re.fullmatch(r"/home/[A-Za-z0-9_][A-Za-z0-9_-]*", home):
-        raise LaunchRefused(
-            LaunchReason.IMAGE_SETTINGS,
-            f"the image's HOME is {home[:80]!r}",
-            where=str(image.digest),
-            hint="builder build",
-        )
-    return Account(uid=int(found[1]), gid=int(found[2]), home=home)
+    return ElsewherePlan(
+        verified=verified,
+        container=container,
+        command=agent_exec(account, ("sh",) if agent is None else (launcher_path(agent),)),
+        account=account,
+        agent="" if agent is None else agent.value,
+    )
 
 
 def _hardened(
@@ -268,52 +308,20 @@ def _check_init(image: OciImage) -> None:
         )
 
 
-def _check_request(request: LaunchRequest) -> None:
-    if request.launch_class is not LaunchClass.EXECUTE:
-        raise LaunchRefused(
-            LaunchReason.CLASS_UNSUPPORTED,
-            f"launch class {request.launch_class.value} is not in this version yet",
-            hint="use execute",
-        )
-    if request.allow:
-        raise LaunchRefused(
-            LaunchReason.NETWORK_UNSUPPORTED,
-            f"no container has a network yet, and this run asks for {request.allow[0][:80]!r}",
-            where="[run].allow",
-            hint="set allow = [] in builder.toml",
-        )
-    if not _RUN_ID.fullmatch(request.run_id):
-        raise UsageError(
-            f"not a run id: {request.run_id[:60]!r}", hint="lowercase letters, digits and -, at most 40"
-        )
-    if not _SCOPE.fullmatch(request.scope):
-        raise UsageError(
-            f"not a scope: {request.scope[:60]!r}", hint="letters, digits and ._/#:@-, at most 128"
-        )
-    if not 1 <= request.step <= 1_000_000:
-        raise UsageError(f"not a step: {request.step}")
-    if not 0 < request.deadline <= MAX_DEADLINE:
-        raise UsageError(f"a deadline of {request.deadline} s; expected more than 0 and at most 7 days")
-    limits = request.limits
-    if not (limits.memory >= 6 * MIB and limits.pids >= 8 and 0.01 <= limits.cpus <= 4096):
-        raise UsageError("a limit is out of range", hint="memory >= 6MiB, pids >= 8, cpus >= 0.01")
-
-
 def _command(admitted: AdmittedImage, request: LaunchRequest) -> tuple[str, tuple[str, ...]]:
+    if request.supervision is Supervision.LEASED:
+        if request.command or request.agent or request.arguments:
+            raise UsageError("a leased launch names no command: its commands come one by one")
+        return "", ("sh",)  # what is looked up when it is looked at from inside
     if bool(request.command) is bool(request.agent):
         raise UsageError(
             "either a command or an agent", hint="builder run -- CMD, or builder run --agent NAME"
         )
     if request.agent:
-        if request.agent not in set(AgentName) or request.agent not in dict(admitted.agents):
-            has = ", ".join(name for name, _ in admitted.agents)
-            raise LaunchRefused(
-                LaunchReason.UNKNOWN_AGENT,
-                f"the image has no agent {request.agent[:40]!r}; it has: {has}",
-                where=str(admitted.image.digest),
-                hint="builder show",
-            )
-        argv = (launcher_path(AgentName(request.agent)), *request.arguments)
+        _check_agent(request.agent, [name for name, _ in admitted.agents], admitted.image)
+        login = request.launch_class is LaunchClass.LOGIN
+        words = LOGIN_WORDS[AgentName(request.agent)] if login else request.arguments
+        argv = (launcher_path(AgentName(request.agent)), *words)
     elif request.arguments:
         raise UsageError("arguments without an agent: they belong to the command itself")
     else:
@@ -323,3 +331,13 @@ def _command(admitted: AdmittedImage, request: LaunchRequest) -> tuple[str, tupl
     if sum(len(text.encode("utf-8", "surrogateescape")) + 1 for text in argv) > _MAX_COMMAND:
         raise UsageError(f"the command is longer than {_MAX_COMMAND} bytes", hint="pass it as a file")
     return request.agent, argv
+
+
+def _check_agent(agent: str, has: Sequence[str], image: OciImage) -> None:
+    if agent not in set(AgentName) or agent not in has:
+        raise LaunchRefused(
+            LaunchReason.UNKNOWN_AGENT,
+            f"the image has no agent {agent[:40]!r}; it has: {', '.join(has)}",
+            where=str(image.digest),
+            hint="builder show",
+        )

@@ -29,6 +29,7 @@ from backend.engines.client import complaint
 from backend.engines.protocol import Engine
 from backend.inside import MAX_ANSWER, InsideFacts, inside_argv, read_inside
 from backend.runner import Child, Command, spawn
+from backend.shared_files import ask_shared
 from backend.tools import TOOL_LABEL, Labels, created
 from images.digests import Digest
 from images.errors import HostError, LaunchReason
@@ -44,21 +45,28 @@ DEADLINE_SECONDS: Final = 4
 DEADLINE_BOUND: Final = DEADLINE_SECONDS + 5.0 + GONE_SECONDS  # timeout's own KILL comes 5 s after its TERM
 
 _OLDEST: Final = {"docker": (20, 10), "podman": (4, 3)}
+_OLDEST_API: Final = {"docker": (1, 41), "podman": (4, 3)}
 _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 
 
 class ProbeState(StrEnum):
-    """HELD: proved. NOT_HELD: required mode refuses. ACCEPTABLE: refused unless policy accepts it by name."""
+    """HELD: proved. NOT_HELD: required mode refuses. ACCEPTABLE: refused unless policy accepts it by name.
+
+    NOTED: told, and no launch is refused for it. Of the host alone: UNKNOWN: it could not be asked.
+    """
 
     HELD = "held"
     NOT_HELD = "not-held"
     ACCEPTABLE = "acceptable"
+    NOTED = "noted"
+    UNKNOWN = "unknown"
 
 
 class ProbeName(StrEnum):
     """What is probed, in the order of the report."""
 
     IDENTITY = "engine-identity"
+    API = "engine-api"
     LOCAL = "engine-local"
     ROOTLESS = "engine-rootless"
     STORAGE = "storage-driver"
@@ -74,13 +82,25 @@ class ProbeName(StrEnum):
     DEATH_WATCH = "death-watch"
     CLIENT_DEATH = "death-watch-client"
     DEADLINE = "deadline-inside"
+    SHARED_FILES = "shared-files"
+
+
+class HostCheck(StrEnum):
+    """What is asked of the host beside the engine, each time anew, in the order of the report."""
+
+    SELINUX = "selinux"
+    SUBORDINATE_IDS = "subordinate-ids"
+    LINGER = "linger"
+    DISK = "disk"
+    INODES = "inodes"
+    KEYS = "readable-keys"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProbeLine:
     """One answer. ``reason``: what a launch is refused with, and a policy accepts, when it is not held."""
 
-    name: ProbeName
+    name: ProbeName | HostCheck
     state: ProbeState
     detail: str
     remedy: str
@@ -116,7 +136,7 @@ class HostProbe:
     @property
     def not_held(self) -> tuple[ProbeLine, ...]:
         """What required mode refuses, acceptable or not."""
-        return tuple(line for line in self.lines if line.state is not ProbeState.HELD)
+        return tuple(line for line in self.lines if line.state not in (ProbeState.HELD, ProbeState.NOTED))
 
 
 def boot_id() -> str:
@@ -139,6 +159,7 @@ def probe_host(engine: Engine, base: OciImage, *, init: str, staging: Path, labe
             loaded, init=init, token=secrets.token_hex(8), labels=labels, name=which, seconds=seconds
         )
 
+    shared = judge_shared(facts, ask_shared(engine, watched("shared", 60), facts, staging))
     with created(engine, watched("watch", 60)) as container:
         killed = watch_controller_killed(engine, container, bound=GONE_SECONDS)
     with created(engine, watched("client", 60)) as container:
@@ -157,6 +178,7 @@ def probe_host(engine: Engine, base: OciImage, *, init: str, staging: Path, labe
             judge_watch(ProbeName.DEATH_WATCH, "controller killed", killed, GONE_SECONDS),
             judge_watch(ProbeName.CLIENT_DEATH, "engine client killed", client, GONE_SECONDS),
             judge_watch(ProbeName.DEADLINE, f"deadline of {DEADLINE_SECONDS} s", deadline, DEADLINE_BOUND),
+            shared,
         ),
     )
 
@@ -210,8 +232,8 @@ def _wait_running(engine: Engine, container: str, tether: Child) -> None:
     )
 
 
-def judge_engine(facts: EngineFacts, id_kind: ImageIdKind) -> tuple[ProbeLine, ...]:
-    """Lines that the engine's own structured answers decide."""
+def judge_engine(facts: EngineFacts, id_kind: ImageIdKind | None) -> tuple[ProbeLine, ...]:
+    """Lines that the engine's own structured answers decide. ``id_kind``: None before an image was loaded."""
     oldest = _OLDEST.get(facts.product)
     new_enough = oldest is not None and _version(facts.version) >= oldest
     needed = "Docker Engine 20.10 or Podman 4.3, or newer"
@@ -219,7 +241,14 @@ def judge_engine(facts: EngineFacts, id_kind: ImageIdKind) -> tuple[ProbeLine, .
         _line(
             ProbeName.IDENTITY,
             new_enough,
-            f"{facts.product} {facts.version}, API {facts.api_version}, {facts.runtime}",
+            f"{facts.product} {facts.version}, {facts.runtime}",
+            f"install {needed}",
+            LaunchReason.ENGINE_IDENTITY,
+        ),
+        _line(
+            ProbeName.API,
+            _version(facts.api_version) >= _OLDEST_API.get(facts.product, (0, 0)),
+            facts.api_version,
             f"install {needed}",
             LaunchReason.ENGINE_IDENTITY,
         ),
@@ -233,7 +262,7 @@ def judge_engine(facts: EngineFacts, id_kind: ImageIdKind) -> tuple[ProbeLine, .
         _line(
             ProbeName.ROOTLESS,
             facts.rootless,
-            "rootless" if facts.rootless else "rootful",
+            f"its daemon runs as {'an ordinary user' if facts.rootless else 'root'}",
             "run rootless Docker or rootless Podman as an ordinary user",
             LaunchReason.ENGINE_MODE,
         ),
@@ -244,13 +273,16 @@ def judge_engine(facts: EngineFacts, id_kind: ImageIdKind) -> tuple[ProbeLine, .
             "use the overlay storage driver; vfs copies the whole image for each container",
             LaunchReason.STORAGE_DRIVER,
         ),
-        _line(ProbeName.IMAGE_ID, True, f"the {id_kind.value} digest", "", LaunchReason.IMAGE_ID),
+        *(
+            ()
+            if id_kind is None
+            else (_line(ProbeName.IMAGE_ID, True, f"the {id_kind.value} digest", "", LaunchReason.IMAGE_ID),)
+        ),
     )
 
 
 def judge_inside(inside: InsideFacts, facts: EngineFacts) -> tuple[ProbeLine, ...]:
     """Lines that the kernel's answers inside a container decide."""
-    mapping = ", ".join(f"{first}->{outside} ({count})" for first, outside, count in inside.uid_map)
     identity = any(first == outside and count > 1 for first, outside, count in inside.uid_map)
     process, init = inside.process, inside.init
     capabilities = process.capabilities | init.capabilities
@@ -260,8 +292,8 @@ def judge_inside(inside: InsideFacts, facts: EngineFacts) -> tuple[ProbeLine, ..
     return (
         _line(
             ProbeName.USER_NAMESPACE,
-            bool(mapping) and not identity,
-            mapping,
+            bool(inside.uid_map) and not identity,
+            _mapping(inside.uid_map, identity=identity),
             "run the engine rootless, so that ids inside are subordinate ids outside",
             LaunchReason.ENGINE_MODE,
         ),
@@ -301,6 +333,13 @@ def judge_inside(inside: InsideFacts, facts: EngineFacts) -> tuple[ProbeLine, ..
     )
 
 
+def _mapping(uid_map: tuple[tuple[int, int, int], ...], *, identity: bool) -> str:
+    if identity:
+        return "root in a container is root of this machine"
+    ids = ", ".join(f"{count} from {first} on are {outside} and on" for first, outside, count in uid_map)
+    return f"ids in a container are others on this machine: {ids}" if ids else "nothing is known of it"
+
+
 def judge_watch(name: ProbeName, event: str, watched: Watched, bound: float) -> ProbeLine:
     """Whether a container under attack ended within its bound, and no watching process was touched."""
     if watched.harm:
@@ -315,6 +354,17 @@ def judge_watch(name: ProbeName, event: str, watched: Watched, bound: float) -> 
         detail,
         "use another engine: this one cannot bound a container's life",
         LaunchReason.DEATH_WATCH,
+    )
+
+
+def judge_shared(facts: EngineFacts, why_not: str) -> ProbeLine:
+    """Whether /source may be bound. Where it may not, it is copied in, so no launch is refused for it."""
+    return ProbeLine(
+        name=ProbeName.SHARED_FILES,
+        state=ProbeState.NOTED if why_not else ProbeState.HELD,
+        detail=why_not or f"a nonce of ours, bound read-only, was read back inside by {facts.product}",
+        remedy="nothing is needed: /source is copied into a volume" if why_not else "",
+        reason=LaunchReason.READ_BACK,
     )
 
 

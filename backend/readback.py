@@ -159,7 +159,7 @@ def compare_created(
     )
     check.same_set(
         "mounts",
-        _planned_binds(plan),
+        _planned_mounts(plan),
         ((m.kind, m.source, m.target, m.writable) for m in found.mounts if m.kind != "tmpfs"),
     )
     check.same_set("tmpfs", (item.path for item in plan.tmpfs), (path for path, _ in found.tmpfs))
@@ -192,8 +192,10 @@ def compare_inside(
     _compare_mounts(check, plan, found, allowed)
     writable = dict(found.writable)
     for item in plan.tmpfs:
-        if item.mode & 0o002 or item.uid == command.user[0]:
-            check.equal(f"{item.path} writable by the agent", True, writable.get(item.path))
+        its_own = bool(item.mode & 0o002) or item.uid == command.user[0]
+        check.equal(f"{item.path} writable by the agent", its_own, writable.get(item.path))
+    for volume in plan.named_volumes:
+        check.equal(f"{volume.target} writable by the agent", volume.writable, writable.get(volume.target))
     for path in WRITABLE_NEVER:
         check.equal(f"{path} writable by the agent", False, writable.get(path))
     if plan.limits is not None:
@@ -266,7 +268,8 @@ def _compare_mounts(
     check: _Comparison, plan: ContainerPlan, inside: InsideFacts, allowed: Allowances
 ) -> None:
     planned = {item.path: item for item in plan.tmpfs}
-    binds = {target: writable for _, _, target, writable in _planned_binds(plan)}
+    binds = {target: writable for _, _, target, writable in _planned_mounts(plan)}
+    names = {item.target: item.name for item in plan.named_volumes}
     targets = [mount.target for mount in inside.mounts]
     check.same_set(
         "planned mounts inside", [*planned, *binds], [t for t in targets if t in planned or t in binds]
@@ -277,8 +280,10 @@ def _compare_mounts(
             if allowed.own_tmpfs:
                 _compare_owner(check, planned[mount.target], mount, inside.uid_map)
         elif mount.target in binds:
-            if not binds[mount.target]:
-                check.equal(f"{mount.target} read-only", True, "ro" in mount.options)
+            check.equal(f"{mount.target} read-only", not binds[mount.target], "ro" in mount.options)
+            name = names.get(mount.target)
+            if name is not None:
+                check.equal(f"{mount.target} is volume", name, _volume_of(mount))
         elif not any(
             re.fullmatch(target, mount.target) and re.fullmatch(kind, mount.kind)
             for target, kind in allowed.mounts
@@ -310,10 +315,17 @@ def _option(mount: MountFacts, name: str) -> str:
     return next((item for item in sorted(mount.super_options) if item.startswith(name + "=")), "")
 
 
-def _planned_binds(plan: ContainerPlan) -> tuple[tuple[str, str, str, bool], ...]:
+def _volume_of(mount: MountFacts) -> str:
+    """Both engines keep the volume NAME in a directory NAME/_data of their own disk."""
+    found = re.fullmatch(r".*/([^/]+)/_data", mount.root)
+    return found[1] if found else mount.root
+
+
+def _planned_mounts(plan: ContainerPlan) -> tuple[tuple[str, str, str, bool], ...]:
     return (
         *(("bind", str(item.source), item.target, False) for item in plan.read_only_binds),
         *(("bind", str(item.source), item.target, True) for item in plan.private_binds),
+        *(("volume", item.name, item.target, item.writable) for item in plan.named_volumes),
     )
 
 

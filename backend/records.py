@@ -6,18 +6,25 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from backend.containers import InspectedContainer, Limits
 from backend.inside import EffectiveLimits, InsideFacts
+from backend.workspace.unseen import UnseenKind
 from images.digests import Digest, canonical_json
+from images.errors import BuilderError, Interrupted, LaunchRefused, Terminated
 from provenance.signing import Bundle, sign
 from provenance.statements import Statement, launch_statement, utc
 
 if TYPE_CHECKING:
+    from backend.network.holding import NetworkSeen
     from backend.plan import LaunchPlan
+    from backend.room import SpaceSeen
     from images.strictjson import JsonValue
     from provenance.keys import PrivateKey
+
+
+SESSION: Final = "session"  # in ``taken``: no credential has this name
 
 
 class LaunchEnding(StrEnum):
@@ -28,14 +35,24 @@ class LaunchEnding(StrEnum):
     INTERRUPTED = "interrupted"
     REFUSED = "refused"
     FAILED = "failed"  # the engine or the host failed
+    WORKSPACE_FULL = "workspace-full"  # its workspace grew past its bound, or could not be measured
     CONTAINER_LOST = "container-lost"  # it ended under the command: killed from outside, or its own deadline
+
+
+def ending_by(failed: BuilderError) -> LaunchEnding:
+    """How a launch ended that raised ``failed``."""
+    if isinstance(failed, Interrupted | Terminated):
+        return LaunchEnding.INTERRUPTED
+    return LaunchEnding.REFUSED if isinstance(failed, LaunchRefused) else LaunchEnding.FAILED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observed:
     """What was really seen, step by step; a step that was never reached left its default.
 
-    ``exit_code`` is the command's own. ``out_of_memory``: from the cgroup's counter; None when not asked.
+    ``exit_code`` is the command's own. ``projected``: names of the credentials, servers and Skills
+    that were put in place; ``taken``: those of which something was taken out and is kept.
+    ``out_of_memory``: from the cgroup's counter; None when not asked.
     """
 
     started: datetime
@@ -45,9 +62,13 @@ class Observed:
     exit_code: int | None = None
     container: InspectedContainer | None = None
     inside: InsideFacts | None = None
+    projected: tuple[str, ...] = ()
     stdout_bytes: int = 0
     stderr_bytes: int = 0
     out_of_memory: bool | None = None
+    space: SpaceSeen | None = None
+    network: NetworkSeen | None = None
+    taken: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,7 +131,13 @@ def predicate(plan: LaunchPlan, observed: Observed, launcher_id: str, version: s
         "supervision": plan.supervision.value,
         "limits": _limits(request.limits, request.deadline, plan, observed.inside),
         "settings": _settings(observed),
+        "network": _network(observed.network),
+        "credentials": _credentials(plan, observed),
+        "kept": _kept(plan, observed),
+        "integrations": _integrations(plan, observed),
         "command": _command(plan, observed),
+        "source": _source(observed.space),
+        "export": _export(observed.space),
         "startedOn": utc(observed.started),
         "finishedOn": utc(observed.finished),
         "ending": observed.ending.value,
@@ -194,6 +221,115 @@ def _inside(inside: InsideFacts) -> dict[str, JsonValue]:
     }
 
 
+def _credentials(plan: LaunchPlan, observed: Observed) -> list[JsonValue]:
+    """Names alone, and whether each was put in place and read back."""
+    return [
+        {
+            "name": str(one.name),
+            "agent": one.name.route.agent.value,
+            "providers": _texts(one.providers),
+            "inPlace": str(one.name) in observed.projected,
+            "renewed": str(one.name) in observed.taken,
+        }
+        for one in plan.request.projection.credentials
+    ]
+
+
+def _kept(plan: LaunchPlan, observed: Observed) -> dict[str, JsonValue]:
+    """What of the agent's HOME outlives the launch, by name: what a login left, whether a session is kept."""
+    given = {str(one.name) for one in plan.request.projection.credentials}
+    return {
+        "login": _texts(name for name in observed.taken if name not in given and name != SESSION),
+        "session": None if plan.request.session is None else SESSION in observed.taken,
+    }
+
+
+def _network(seen: NetworkSeen | None) -> dict[str, JsonValue] | None:
+    """What the launch was allowed, and each attempt that it made; None for a launch without a network."""
+    if seen is None:
+        return None
+    uplink = seen.plan.uplink
+    return {
+        "allow": _texts(map(str, seen.plan.allow.peers)),
+        "exactAddresses": _texts(map(str, seen.plan.allow.exact)),
+        "upstreamProxy": uplink.upstream is not None,
+        "caBundle": str(Digest.of(uplink.ca_bundle)) if uplink.ca_bundle else None,
+        "attempts": [attempt.to_json() for attempt in seen.attempts],
+        "notListed": {decision.value: count for decision, count in seen.more},
+        "relayEnded": seen.relay_ended,
+    }
+
+
+def _integrations(plan: LaunchPlan, observed: Observed) -> dict[str, JsonValue]:
+    """What the policy turned on, by name and the lock's integrity; which agents were told; no value."""
+    setup = plan.projection.setup
+    return {
+        "mcp": [
+            {
+                "name": one.name,
+                "package": one.package,
+                "version": one.version,
+                "integrity": one.integrity,
+                "agents": _texts(setup.server_agents),
+                "secrets": _texts(one.secrets),
+                "inPlace": f"mcp.{one.name}" in observed.projected,
+            }
+            for one in setup.integrations.servers
+        ],
+        "skills": [
+            {
+                "name": one.name,
+                "integrity": one.integrity,
+                "agents": _texts(setup.agents),
+                "inPlace": f"skills.{one.name}" in observed.projected,
+            }
+            for one in setup.integrations.skills
+        ],
+        "fenced": _texts(setup.fenced),
+    }
+
+
+def _source(space: SpaceSeen | None) -> dict[str, JsonValue] | None:
+    """Which files the launch began with; no path of the host, which is nobody's business."""
+    if space is None:
+        return None
+    source = space.plan.source
+    return {
+        "kind": source.kind.value,
+        "candidateOf": source.candidate_of,
+        "commit": source.commit,
+        "tree": source.tree.tree,
+        "files": source.tree.files,
+        "shallow": source.fetched.shallow,
+        "route": space.plan.route.value,
+        "workspace": space.plan.start.value,
+        "workspaceBytes": space.plan.bound,
+    }
+
+
+def _export(space: SpaceSeen | None) -> dict[str, JsonValue] | None:
+    """What came out, and how much did not: counted by kind, since the names are the agent's own words."""
+    if space is None:
+        return None
+    imported, unseen = space.imported, space.unseen
+    return {
+        "status": space.status.value,
+        "reason": space.reason,
+        "base": space.plan.source.commit,
+        "commit": imported.commit.name if imported else None,
+        "parents": [*imported.commit.parents] if imported else [],
+        "objects": imported.objects if imported else 0,
+        "movedSubmodules": len(imported.moved_submodules) if imported else 0,
+        "notExported": None
+        if unseen is None
+        else {
+            "total": unseen.total,
+            "complete": unseen.complete,
+            "named": {kind.value: sum(one.kind is kind for one in unseen.entries) for kind in UnseenKind},
+        },
+    }
+
+
 def _texts(values: Iterable[str]) -> list[JsonValue]:
     return [*sorted(values)]
 
@@ -206,7 +342,7 @@ def _command(plan: LaunchPlan, observed: Observed) -> dict[str, JsonValue]:
         "argvDigest": str(Digest.of(canonical_json([_printable(text) for text in plan.command.argv]))),
         "arguments": len(plan.command.argv) - 1,
         "user": f"{plan.command.user[0]}:{plan.command.user[1]}",
-        "terminal": False,
+        "terminal": plan.request.terminal is not None,
     }
 
 

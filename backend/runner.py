@@ -46,8 +46,7 @@ def run(
     """Run to the end: own session, both pipes drained at once, TERM then KILL on the whole group.
 
     When the child ends, descendants left in its group are ended too, and a pipe that something outside the
-    group still holds is not waited for. An exception from a callback or from ``stdin`` ends the child and is
-    passed on.
+    group still holds is not waited for. What a callback or ``stdin`` raises ends the child and is passed on.
     """
     with contextlib.ExitStack() as opened:
         started = _start(command, opened, hold_stdin=False)
@@ -161,13 +160,14 @@ def _start(command: Command, opened: contextlib.ExitStack, *, hold_stdin: bool) 
             flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
             output = os.open(command.stdout_path, flags, 0o600)
             opened.callback(os.close, output)
+        piped = subprocess.PIPE if command.terminal is None else command.terminal
         process = subprocess.Popen(
             command.started_argv,
             env=dict(command.environment),
             cwd=command.working_dir,
             stdin=stdin,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
+            stdout=piped,
+            stderr=piped,
             bufsize=0,
             start_new_session=True,
             pass_fds=command.pass_fds,
@@ -208,8 +208,8 @@ def _abandoned(command: Command, started: _Started, refused: OSError) -> Outcome
 def _input(
     command: Command, opened: contextlib.ExitStack, *, hold_stdin: bool
 ) -> tuple[int | Outcome, Iterator[bytes] | None]:
-    source = command.stdin
-    if hold_stdin:
+    source = command.stdin if command.terminal is None else command.terminal
+    if hold_stdin and command.terminal is None:
         return subprocess.PIPE, None
     if isinstance(source, Path):
         try:
@@ -245,7 +245,7 @@ class _Supervision:
         self._leader_gone = False
         self._feed = started.feed
         self._pending = memoryview(b"")
-        self._stdout = Sink(command.capture, hooks.on_stdout, started.output)
+        self._stdout = Sink(command.stdout_bound, hooks.on_stdout, started.output)
         self._stderr = Sink(command.capture, hooks.on_stderr, None)
         self._open_pipes = 0
         for pipe, sink in ((self._process.stdout, self._stdout), (self._process.stderr, self._stderr)):
@@ -272,6 +272,8 @@ class _Supervision:
                 self._step()
         finally:
             self._sweep()
+        if self._stdout.overflowed and self._ending is Ending.EXITED:  # before anybody saw it
+            self._ending = Ending.OVERFLOWED
         return Outcome(
             ending=self._ending,
             exit_code=self._process.returncode,
@@ -279,7 +281,7 @@ class _Supervision:
             stderr=self._stderr.kept,
             stdout_truncated=self._stdout.truncated,
             stderr_truncated=self._stderr.truncated,
-            detail=self._detail,
+            detail=self._detail or self._stdout.complaint,
         )
 
     def _finished(self) -> bool:
@@ -316,9 +318,8 @@ class _Supervision:
             self._give_up_at = now + (0.05 if self._leader_gone else _UNKILLABLE)
 
     def _begin_to_end(self, now: float) -> None:
-        if self._stdout.total > self._command.stdout_limit and self._command.stdout_path is not None:
+        if self._stdout.overflowed:
             self._ending = Ending.OVERFLOWED
-            self._detail = f"more than {self._command.stdout_limit} bytes of output"
         elif now >= self._ends_at:
             self._ending = Ending.TIMED_OUT
             self._detail = f"not done within {self._command.deadline:g} s"

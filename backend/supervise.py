@@ -8,14 +8,15 @@ import secrets
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Final
 
+from backend.account import ROOT, WATCH, Account, agent_exec
 from backend.containers import ContainerPlan, ExecPlan, InspectedContainer
 from backend.engines.client import complaint
 from backend.engines.protocol import Engine
 from backend.inside import InsideFacts, inside_argv, read_inside
 from backend.ownership import LABEL_LAUNCH
-from backend.plan import ROOT, WATCH, Account, agent_exec
 from backend.readback import WRITABLE_NEVER, allowances_of, compare_created, compare_inside, refuse
 from backend.runner import Child, Command, spawn
 from images.errors import HostError, LaunchReason, LaunchRefused
@@ -24,24 +25,47 @@ READY_SECONDS: Final = 30.0
 STOP_SECONDS: Final = 5.0
 LOOK_SECONDS: Final = 30.0
 KILL_SECONDS: Final = 10.0
+# $1: places to be closed to all but root, which hold no blank; the others are to be opened.
+OPEN_PLACES: Final = 'closed=$1; shift; chmod 1777 "$@" && chmod 0755 $closed'
+# Linux spares the caller of kill(-1), and nobody forks between two victims: who says so has ended them all.
+END_AGENT: Final = ("sh", "-c", "kill -KILL -1 2>/dev/null; echo ended")
 _CLIENT_MARGIN: Final = 60.0  # the client may live that much longer than the container's own deadline
 
 
 @contextlib.contextmanager
 def created(engine: Engine, plan: ContainerPlan, on_removed: Callable[[], None]) -> Iterator[str]:
     """The full id of a created container. It is gone before ``on_removed`` is called."""
+    with swept(engine, plan, on_removed):
+        yield engine.create(plan)
+
+
+@contextlib.contextmanager
+def swept(engine: Engine, plan: ContainerPlan, on_removed: Callable[[], None]) -> Iterator[None]:
+    """Whatever carries the plan's launch label is gone before ``on_removed`` is called."""
     label = dict(plan.labels)[LABEL_LAUNCH]
     try:
-        yield engine.create(plan)
+        yield
     finally:
-        # By label, not by id: an engine may fail after it made the container.
-        for container in engine.list_labelled(LABEL_LAUNCH, label):
-            engine.remove(container)
+        remove_launch(engine, label)
+        if plan.named_volumes:
+            for volume in engine.list_volumes(LABEL_LAUNCH, label):
+                engine.remove_volume(volume)
         on_removed()
 
 
-def confirm(engine: Engine, container: str, plan: ContainerPlan) -> InspectedContainer:
-    """Read a created container back and compare; LaunchRefused names each difference. Nothing has run yet."""
+def remove_launch(engine: Engine, label: str) -> None:
+    """By label, not by id: an engine may fail after it made the container."""
+    for container in engine.list_labelled(LABEL_LAUNCH, label):
+        engine.remove(container)
+
+
+def confirm(
+    engine: Engine, container: str, plan: ContainerPlan, *, running: bool = False
+) -> InspectedContainer:
+    """Read a container back and compare; LaunchRefused names each difference.
+
+    ``running``: whether it was started before, by who is adopted; else nothing may have run yet.
+    """
     found = engine.inspect(container)
     if found is None:
         raise HostError(
@@ -49,7 +73,8 @@ def confirm(engine: Engine, container: str, plan: ContainerPlan) -> InspectedCon
             where=engine.product,
             hint="builder doctor",
         )
-    refuse(compare_created(plan, found, allowances_of(engine.product)), plan.name)
+    compared = replace(found, running=False) if running else found
+    refuse(compare_created(plan, compared, allowances_of(engine.product)), plan.name)
     return found
 
 
@@ -67,7 +92,7 @@ def tethered(engine: Engine, container: str, plan: ContainerPlan) -> Iterator[Ch
     with spawn(command, on_stdout=echo.take) as tether:
         try:
             _shake_hands(tether, echo, engine.product)
-            _open_places(engine, container, plan)
+            open_places(engine, container, plan)
             yield tether
         finally:
             tether.close_stdin()
@@ -77,7 +102,8 @@ def tethered(engine: Engine, container: str, plan: ContainerPlan) -> Iterator[Ch
 def look_inside(engine: Engine, container: str, plan: ContainerPlan, exec_plan: ExecPlan) -> InsideFacts:
     """What the container shows from inside, as the user of ``exec_plan``, compared with the plan."""
     nonce = secrets.token_hex(8)
-    places = tuple(dict.fromkeys((*(item.path for item in plan.tmpfs), *WRITABLE_NEVER)))
+    own = (*(item.path for item in plan.tmpfs), *(item.target for item in plan.named_volumes))
+    places = tuple(dict.fromkeys((*own, *WRITABLE_NEVER)))
     look = ExecPlan(
         argv=inside_argv(nonce, exec_plan.argv[0], places),
         user=exec_plan.user,
@@ -110,24 +136,30 @@ def need_command(found: InsideFacts, name: str) -> str:
 
 
 def end_agent(engine: Engine, container: str, account: Account) -> bool:
-    """KILL every process of the agent; whether the engine could be asked. The container goes next anyway."""
-    kill = agent_exec(account, ("sh", "-c", "kill -KILL -1"))
+    """KILL every process of the agent; whether that was done, by its own word.
+
+    It is not where no process can be started inside any more, or the agent was faster with a KILL of its own.
+    """
     with contextlib.suppress(HostError):
-        engine.exec(container, kill, deadline=KILL_SECONDS)
-        return True
+        outcome = engine.exec(container, agent_exec(account, END_AGENT), deadline=KILL_SECONDS)
+        return outcome.ok and outcome.stdout == b"ended\n"
     return False
 
 
-def _open_places(engine: Engine, container: str, plan: ContainerPlan) -> None:
+def open_places(engine: Engine, container: str, plan: ContainerPlan) -> None:
     """Let the agent into its own tmpfs where the engine gave it to root.
 
-    Podman knows no owner of a tmpfs, and older runc sets its mode to that of the directory below. Root inside
-    has no capability, but owns these mounts and may change their mode. Nothing of the agent runs yet.
+    Podman knows no owner of a tmpfs, and older runc sets its mode to that of the directory below; what is the
+    watch's is then nobody's but root's. Root inside has no capability, but owns these mounts and may change
+    their mode. Nothing of the agent runs yet.
     """
     if allowances_of(engine.product).own_tmpfs:
         return
     places = tuple(item.path for item in plan.tmpfs if item.uid not in (ROOT[0], WATCH[0]))
-    command = ExecPlan(argv=("chmod", "1777", *places), user=ROOT, working_dir="/")
+    closed = tuple(item.path for item in plan.tmpfs if item.uid == WATCH[0])
+    command = ExecPlan(
+        argv=("sh", "-c", OPEN_PLACES, "sh", " ".join(closed), *places), user=ROOT, working_dir="/"
+    )
     outcome = engine.exec(container, command, deadline=LOOK_SECONDS)
     if not outcome.ok:
         raise HostError(

@@ -9,10 +9,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from backend.commands import Input, OnChunk
+from backend.commands import BoundedFile, Input, OnChunk
 from backend.containers import ExecPlan, InspectedContainer
-from backend.engines.client import Client, complaint
+from backend.engines.client import complaint
 from backend.engines.grammar import check_exec, container_id, flag
+from backend.engines.volumes import VolumeCalls
 from backend.runner import Outcome, run
 from images.errors import HostError
 
@@ -23,15 +24,18 @@ REMOVE_SECONDS: Final = 600.0
 
 
 @dataclass(frozen=True, slots=True)
-class ContainerCalls(ABC):
+class ContainerCalls(VolumeCalls, ABC):
     """The part of the engine protocol that is the same in both dialects."""
-
-    client: Client
 
     @property
     def product(self) -> str:
         """``docker`` or ``podman``."""
         return self.client.product
+
+    @property
+    @abstractmethod
+    def detach_keys(self) -> str:
+        """What no one types by accident, in this dialect's own words; empty where none can be had."""
 
     @abstractmethod
     def read_container(self, data: bytes) -> InspectedContainer:
@@ -56,15 +60,23 @@ class ContainerCalls(ABC):
         on_stderr: OnChunk | None = None,
         deadline: float = 60.0,
         cancelled: Callable[[], bool] | None = None,
+        stdout_to: BoundedFile | None = None,
     ) -> Outcome:
         """Run one command inside. A time-out ends the client only: the command inside lives on."""
         arguments = exec_arguments(container_id(container), plan, stdin=stdin is not None)
         command = self.client.command(*arguments, stdin=stdin, deadline=deadline)
+        if stdout_to is not None:
+            command = replace(command, stdout_path=stdout_to.path, stdout_limit=stdout_to.limit)
         return run(command, on_stdout=on_stdout, on_stderr=on_stderr, cancelled=cancelled)
 
     def exec_argv(self, container: str, plan: ExecPlan) -> tuple[tuple[str, ...], Mapping[str, str]]:
         """For a supervisor that watches the exec itself."""
         arguments = exec_arguments(container_id(container), plan, stdin=False)
+        return self.client.argv(*arguments), self.client.environment
+
+    def terminal_argv(self, container: str, plan: ExecPlan) -> tuple[tuple[str, ...], Mapping[str, str]]:
+        """For a supervisor that gives the client a terminal."""
+        arguments = terminal_arguments(container_id(container), plan, detach_keys=self.detach_keys)
         return self.client.argv(*arguments), self.client.environment
 
     def start(self, container: str) -> None:
@@ -159,6 +171,12 @@ def exec_arguments(container: str, plan: ExecPlan, *, stdin: bool) -> tuple[str,
         container,
         *plan.argv,
     )
+
+
+def terminal_arguments(container: str, plan: ExecPlan, *, detach_keys: str) -> tuple[str, ...]:
+    """Arguments of ``container exec`` on a terminal. Raises HostError for a plan that breaks the grammar."""
+    verb, name, interactive, *rest = exec_arguments(container, plan, stdin=True)
+    return (verb, name, interactive, "--tty", flag("detach-keys", detach_keys), *rest)
 
 
 def _attached(container: str) -> tuple[str, ...]:

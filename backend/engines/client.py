@@ -9,6 +9,7 @@ from typing import Final
 
 from backend.commands import Input
 from backend.runner import Command, Ending, Outcome, run
+from backend.together import abandoned
 from images.errors import HostError
 from images.redaction import redact
 from images.strictjson import JsonValue, read_json
@@ -51,7 +52,8 @@ class Client:
 
     def ask(self, *arguments: str, seconds: float = CALL_SECONDS, directory: Path = Path("/")) -> Outcome:
         """One short call; its outcome is the caller's to judge, but a client that cannot run is HostError."""
-        outcome = run(self.command(*arguments, deadline=seconds, directory=directory))
+        command = self.command(*arguments, deadline=seconds, directory=directory)
+        outcome = run(command, cancelled=abandoned())
         if outcome.ending is not Ending.EXITED:
             raise self.failed(f"do {' '.join(arguments[:2])}", outcome)
         return outcome

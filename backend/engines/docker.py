@@ -28,10 +28,13 @@ from backend.engines.docker_documents import (
 )
 from backend.engines.grammar import container_id
 from backend.runner import run
+from backend.together import both
 from images.errors import HostError
 from images.oci import OciImage
 
 LOAD_SECONDS: Final = 900.0
+# Begins with the rarest of keys, and a whole of it is typed by nobody.
+DETACH_KEYS: Final = ",".join(("ctrl-^", "ctrl-]", "ctrl-_", "ctrl-\\") * 8)
 CREATE_SECONDS: Final = 300.0  # over a minute while the daemon removes much else on a busy disk (seen)
 
 
@@ -41,13 +44,18 @@ class Docker(ContainerCalls):
 
     endpoint: str
 
+    @property
+    def detach_keys(self) -> str:
+        """Docker has no way to say none. A key that begins the sequence is held until the next one comes."""
+        return DETACH_KEYS
+
     def facts(self) -> EngineFacts:
         """Identity, asked from the daemon."""
         machine = os.uname()
-        version = self.client.document("version", "--format={{json .}}", what="tell its version")
+        version, info = both(self._version, self._info)
         return facts_of(
-            read_document(VersionDocument, version, "docker version"),
-            self._info(),
+            version,
+            info,
             endpoint=self.endpoint,
             host_name=machine.nodename,
             kernel=machine.release,
@@ -103,6 +111,10 @@ class Docker(ContainerCalls):
         """What one inspect call answered."""
         value = self.client.read(data, "container inspect")
         return container_of(read_document(ContainerDocument, value, "docker container inspect"))
+
+    def _version(self) -> VersionDocument:
+        value = self.client.document("version", "--format={{json .}}", what="tell its version")
+        return read_document(VersionDocument, value, "docker version")
 
     def _info(self) -> InfoDocument:
         value = self.client.document("info", "--format={{json .}}", what="describe itself")

@@ -86,4 +86,11 @@ def _mounts(plan: ContainerPlan) -> tuple[str, ...]:
         for item in plan.private_binds
     )
     volumes = (flag("mount", f"type=volume,target={target}") for target in plan.volumes)
-    return (*tmpfs, *read_only, *private, *volumes)
+    named = (
+        flag(
+            "mount",
+            f"type=volume,source={item.name},target={item.target}{'' if item.writable else ',readonly'}",
+        )
+        for item in plan.named_volumes
+    )
+    return (*tmpfs, *read_only, *private, *volumes, *named)

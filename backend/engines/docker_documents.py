@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, TypeVar
 
 import pydantic
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
-from backend.containers import EngineFacts, InspectedContainer, InspectedMount
+from backend.containers import ContainerStatus, EngineFacts, InspectedContainer, InspectedMount
 from images.errors import HostError
 from images.strictjson import JsonValue
 
@@ -18,7 +19,8 @@ class Document(BaseModel):
     model_config = ConfigDict(strict=True, extra="ignore", frozen=True, populate_by_name=True)
 
 
-def _or_empty(value: object) -> object:
+def or_empty(value: object) -> object:
+    """Null for an empty list, as Go writes it; what is no list is left to the model."""
     return () if value is None else tuple(value) if isinstance(value, list) else value
 
 
@@ -32,9 +34,9 @@ def _pairs(value: object) -> object:
     return tuple(tuple(pair) if isinstance(pair, list) else pair for pair in value)
 
 
-Texts = Annotated[tuple[str, ...], BeforeValidator(_or_empty)]
+Texts = Annotated[tuple[str, ...], BeforeValidator(or_empty)]
 TextMap = Annotated[dict[str, str], BeforeValidator(_or_no_map)]
-Things = Annotated[tuple[pydantic.JsonValue, ...], BeforeValidator(_or_empty)]
+Things = Annotated[tuple[pydantic.JsonValue, ...], BeforeValidator(or_empty)]
 ThingMap = Annotated[dict[str, pydantic.JsonValue], BeforeValidator(_or_no_map)]
 
 Model = TypeVar("Model", bound=BaseModel)
@@ -60,7 +62,7 @@ class _Component(Document):
 class _Server(Document):
     Version: str
     ApiVersion: str
-    Components: Annotated[tuple[_Component, ...], BeforeValidator(_or_empty)] = ()
+    Components: Annotated[tuple[_Component, ...], BeforeValidator(or_empty)] = ()
 
 
 class VersionDocument(Document):
@@ -82,6 +84,7 @@ class InfoDocument(Document):
     KernelVersion: str
     OperatingSystem: str
     DefaultRuntime: str = ""
+    DockerRootDir: str = ""
     SecurityOptions: Texts = ()
 
     @property
@@ -111,6 +114,7 @@ def facts_of(
         host_name=info.Name,
         kernel=info.KernelVersion,
         runtime=info.DefaultRuntime,
+        storage_root=info.DockerRootDir,
     )
 
 
@@ -129,6 +133,17 @@ class ImageDocument(Document):
     RootFS: _RootFs
 
 
+_STATUS = {
+    "created": ContainerStatus.CREATED,
+    "running": ContainerStatus.RUNNING,
+    "restarting": ContainerStatus.RUNNING,
+    "paused": ContainerStatus.PAUSED,
+    "exited": ContainerStatus.EXITED,
+    "dead": ContainerStatus.EXITED,  # its removal failed half-way
+}
+_ENDED = tuple(word for word, status in _STATUS.items() if status is ContainerStatus.EXITED)
+
+
 class _State(Document):
     Status: str
     Running: bool
@@ -143,6 +158,7 @@ class _Config(Document):
     Cmd: Texts = ()
     WorkingDir: str
     Labels: TextMap = Field(default_factory=dict)
+    Healthcheck: ThingMap = Field(default_factory=dict)
 
 
 class _Named(Document):
@@ -203,7 +219,7 @@ class ContainerDocument(Document):
     State: _State
     Config: _Config
     HostConfig: _HostConfig
-    Mounts: Annotated[tuple[_Mount, ...], BeforeValidator(_or_empty)] = ()
+    Mounts: Annotated[tuple[_Mount, ...], BeforeValidator(or_empty)] = ()
 
 
 def container_of(document: ContainerDocument) -> InspectedContainer:
@@ -213,9 +229,9 @@ def container_of(document: ContainerDocument) -> InspectedContainer:
         id=document.Id,
         name=document.Name.removeprefix("/"),
         image_id=document.Image,
-        status=document.State.Status,
+        status=_STATUS.get(document.State.Status, ContainerStatus.OTHER),
         running=document.State.Running,
-        exit_code=document.State.ExitCode if document.State.Status in ("exited", "dead") else None,
+        exit_code=document.State.ExitCode if document.State.Status in _ENDED else None,
         oom_killed=document.State.OOMKilled,
         user=config.User,
         environment=config.Env,
@@ -230,7 +246,7 @@ def container_of(document: ContainerDocument) -> InspectedContainer:
         capabilities_dropped=host.CapDrop,
         security_options=host.SecurityOpt,
         mounts=tuple(
-            InspectedMount(kind=m.Type, source=m.Source or m.Name, target=m.Destination, writable=m.RW)
+            InspectedMount(kind=m.Type, source=_source_of(m), target=m.Destination, writable=m.RW)
             for m in document.Mounts
         ),
         tmpfs=tuple(sorted(host.Tmpfs.items())),
@@ -244,13 +260,25 @@ def container_of(document: ContainerDocument) -> InspectedContainer:
         pids=host.PidsLimit or 0,
         cpus=host.NanoCpus / 1_000_000_000,
         extra_groups=host.GroupAdd,
-        unplanned=_unplanned(host),
+        unplanned=_unplanned(document),
     )
 
 
-def _unplanned(host: _HostConfig) -> tuple[str, ...]:
+def _source_of(mount: _Mount) -> str:
+    """A volume is known by its name; where it lies on the engine's disk is the engine's matter."""
+    return mount.Name if mount.Type == "volume" else mount.Source or mount.Name
+
+
+def checks_health(healthcheck: Mapping[str, object]) -> bool:
+    """Whether the engine would run a command inside by itself; ``--no-healthcheck`` leaves ``NONE``."""
+    return healthcheck.get("Test") not in (None, [], ["NONE"])
+
+
+def _unplanned(document: ContainerDocument) -> tuple[str, ...]:
+    host = document.HostConfig
     restart = host.RestartPolicy.Name not in ("", "no")
     asked = {
+        "Healthcheck": checks_health(document.Config.Healthcheck),
         "DeviceCgroupRules": host.DeviceCgroupRules,
         "UTSMode": host.UTSMode,
         "CgroupParent": host.CgroupParent,

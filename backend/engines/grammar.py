@@ -7,16 +7,21 @@ from collections.abc import Iterable
 from pathlib import PurePosixPath
 from typing import Final, NoReturn
 
-from backend.containers import ContainerPlan, ExecPlan, Network, Purpose
+from backend.containers import ContainerPlan, ExecPlan, Network, Purpose, VolumePlan
 from images.credential_places import HARMLESS_NAMES, SECRET_NAMES, SECRET_WORDS
 from images.errors import HostError
 from images.redaction import redact
+from images.relay import NETWORK_PLACE
 
 SHM_BYTES: Final = (
     64 * 1024 * 1024
 )  # /dev/shm, the one tmpfs that engines add by themselves, with a planned size
-HARDENED: Final = frozenset({Purpose.LAUNCH, Purpose.DETECT, Purpose.PROBE})
+HARDENED: Final = frozenset({Purpose.LAUNCH, Purpose.DETECT, Purpose.PROBE, Purpose.FILL})
 
+_READ_ONLY_TARGETS: Final = {
+    Purpose.LAUNCH: frozenset({"/source", NETWORK_PLACE}),
+    Purpose.PROBE: frozenset({"/source"}),
+}
 _NAME: Final = re.compile(r"[a-z0-9][a-z0-9_.-]{0,99}")
 _LABEL: Final = re.compile(r"[a-z0-9][a-z0-9._/-]{0,127}")
 _VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
@@ -38,6 +43,24 @@ def container_id(text: str) -> str:
     return text
 
 
+def volume_name(text: str) -> str:
+    """The name of a volume of ours; anything else is refused before it reaches an argv."""
+    if not _NAME.fullmatch(text):
+        raise HostError(f"not a volume name: {text[:80]!r}")
+    return text
+
+
+def check_volume(plan: VolumePlan) -> None:
+    """Refuse a volume with a name or label that an engine could read otherwise, or without labels."""
+    volume_name(plan.name)
+    for name, value in plan.labels:
+        plain = _LABEL.fullmatch(name) and value.isprintable() and len(value) <= 256
+        if not plain or redact(value) != value:
+            raise HostError(f"not a label of a volume: {name[:80]!r}")
+    if not plan.labels or len(dict(plan.labels)) != len(plan.labels):
+        raise HostError(f"volume {plan.name} has no labels, or one of them twice")
+
+
 def check_plan(plan: ContainerPlan) -> None:
     """Refuse a plan that breaks its purpose's rules or holds text that an engine could read otherwise."""
     _check_texts(plan)
@@ -48,8 +71,11 @@ def check_plan(plan: ContainerPlan) -> None:
         _refuse(plan, "only the resolver has a network")
     if plan.private_binds and plan.purpose is not Purpose.BUILD:
         _refuse(plan, "only the build container has a writable bind")
-    if plan.read_only_binds and plan.purpose not in (Purpose.LAUNCH, Purpose.PROBE):
-        _refuse(plan, "only a launch or a probe has a read-only bind")
+    bindable = _READ_ONLY_TARGETS.get(plan.purpose, frozenset())
+    if not {bind.target for bind in plan.read_only_binds} <= bindable:
+        _refuse(plan, "only /source and a launch's network are bound read-only")
+    if plan.named_volumes and plan.purpose not in (Purpose.LAUNCH, Purpose.FILL):
+        _refuse(plan, "only a launch, and what fills its volumes, has a volume of its own")
     if plan.user is None and plan.purpose in HARDENED:
         _refuse(plan, "no user is named")
     for number in (*(plan.user or ()), *plan.extra_groups):
@@ -124,11 +150,14 @@ def _check_paths(plan: ContainerPlan) -> None:
     targets += [item.target for item in plan.read_only_binds]
     targets += [item.target for item in plan.private_binds]
     targets += plan.volumes
+    targets += [item.target for item in plan.named_volumes]
     for path in (plan.working_dir, *targets, *sources):
         if not _is_plain_path(path):
             _refuse(plan, f"not a plain absolute path: {path[:200]!r}")
     if len(set(targets)) != len(targets):
         _refuse(plan, "two mounts have the same target")
+    for volume in plan.named_volumes:
+        volume_name(volume.name)
     for item in plan.tmpfs:
         if item.size <= 0 or not 0 <= item.mode <= 0o1777:
             _refuse(plan, f"tmpfs {item.path} has no size, or a mode out of range")

@@ -53,6 +53,11 @@ class Podman(ContainerCalls):
     rootless: bool
     told: EngineFacts | None = None
 
+    @property
+    def detach_keys(self) -> str:
+        """Podman takes nothing for none."""
+        return ""
+
     def facts(self) -> EngineFacts:
         """Identity, asked from Podman: all of it once, then whether it is still the same program.
 
@@ -95,17 +100,19 @@ class Podman(ContainerCalls):
             # So it gets the last part alone, which nobody chooses.
             source = Path(folder) / f"image-{secrets.token_hex(8)}"
             export_single(image.layout, image.digest, source)
-            self.client.need(
+            pulled = self.client.ask(
                 "image",
                 "pull",
                 "--quiet",
                 f"--signature-policy={self.signature_policy}",
                 f"oci:{source.name}",
                 directory=source.parent,
-                what=f"load image {image.digest}",
                 seconds=LOAD_SECONDS,
             )
         found = self.find_image(image)
+        if found is None and not pulled.ok:
+            raise self.client.failed(f"load image {image.digest}", pulled)
+        # Who loads it at the same time takes its names away, and then this pull may fail though all is there.
         if found is None:
             raise HostError(
                 f"podman loaded image {image.digest}, but has no image of its configuration digest",

@@ -111,4 +111,12 @@ def _mounts(plan: ContainerPlan) -> tuple[str, ...]:
         for item in plan.private_binds
     )
     volumes = (flag("mount", f"type=volume,target={target}") for target in plan.volumes)
-    return (*tmpfs, *read_only, *private, *volumes)
+    # Podman 4 knows "readonly" for a bind alone.
+    named = (
+        flag(
+            "mount",
+            f"type=volume,source={item.name},target={item.target}{'' if item.writable else ',ro'}",
+        )
+        for item in plan.named_volumes
+    )
+    return (*tmpfs, *read_only, *private, *volumes, *named)

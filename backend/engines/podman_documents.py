@@ -7,8 +7,16 @@ from typing import Annotated
 from pydantic import BeforeValidator, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
-from backend.containers import EngineFacts, InspectedContainer, InspectedMount
-from backend.engines.docker_documents import Document, TextMap, Texts, ThingMap, Things
+from backend.containers import ContainerStatus, EngineFacts, InspectedContainer, InspectedMount
+from backend.engines.docker_documents import (
+    Document,
+    TextMap,
+    Texts,
+    ThingMap,
+    Things,
+    checks_health,
+    or_empty,
+)
 from images.digests import Digest
 from images.errors import HostError, UsageError
 
@@ -90,6 +98,7 @@ def facts_of(info: InfoDocument, *, host_name: str, kernel: str) -> EngineFacts:
         host_name=host.hostname,
         kernel=host.kernel,
         runtime=host.oci_runtime.name,
+        storage_root=info.store.graph_root,
     )
 
 
@@ -105,6 +114,19 @@ class ImageDocument(Document):
     RootFS: _RootFs
 
 
+_STATUS = {
+    "configured": ContainerStatus.CREATED,
+    "created": ContainerStatus.CREATED,
+    "initialized": ContainerStatus.CREATED,
+    "running": ContainerStatus.RUNNING,
+    "stopping": ContainerStatus.RUNNING,
+    "paused": ContainerStatus.PAUSED,
+    "stopped": ContainerStatus.EXITED,  # its process ended; the engine has not cleaned up behind it yet
+    "exited": ContainerStatus.EXITED,
+}
+_ENDED = tuple(word for word, status in _STATUS.items() if status is ContainerStatus.EXITED)
+
+
 class _State(Document):
     Status: str
     Running: bool
@@ -116,7 +138,7 @@ def _one_or_many(value: object) -> object:
     """Podman 4 writes the entry point as one text, Podman 5 as a list."""
     if isinstance(value, str):
         return (value,) if value else ()
-    return () if value is None else tuple(value) if isinstance(value, list) else value
+    return or_empty(value)
 
 
 class _Config(Document):
@@ -126,6 +148,7 @@ class _Config(Document):
     Cmd: Texts = ()
     WorkingDir: str
     Labels: TextMap = Field(default_factory=dict)
+    Healthcheck: ThingMap = Field(default_factory=dict)
 
 
 class _Named(Document):
@@ -185,9 +208,7 @@ class ContainerDocument(Document):
     State: _State
     Config: _Config
     HostConfig: _HostConfig
-    Mounts: Annotated[
-        tuple[_Mount, ...], BeforeValidator(lambda value: () if value is None else tuple(value))
-    ] = ()
+    Mounts: Annotated[tuple[_Mount, ...], BeforeValidator(or_empty)] = ()
 
 
 def container_of(document: ContainerDocument) -> InspectedContainer:
@@ -198,9 +219,9 @@ def container_of(document: ContainerDocument) -> InspectedContainer:
         id=document.Id,
         name=document.Name,
         image_id=digest_of_id(document.Image),
-        status=document.State.Status,
+        status=_STATUS.get(document.State.Status, ContainerStatus.OTHER),
         running=document.State.Running,
-        exit_code=document.State.ExitCode if document.State.Status in ("exited", "stopped") else None,
+        exit_code=document.State.ExitCode if document.State.Status in _ENDED else None,
         oom_killed=document.State.OOMKilled,
         user=config.User,
         environment=config.Env,
@@ -215,7 +236,7 @@ def container_of(document: ContainerDocument) -> InspectedContainer:
         capabilities_dropped=("ALL",) if without else host.CapDrop,
         security_options=host.SecurityOpt,
         mounts=tuple(
-            InspectedMount(kind=m.Type, source=m.Source or m.Name, target=m.Destination, writable=m.RW)
+            InspectedMount(kind=m.Type, source=_source_of(m), target=m.Destination, writable=m.RW)
             for m in document.Mounts
         ),
         tmpfs=tuple(sorted(host.Tmpfs.items())),
@@ -234,9 +255,15 @@ def container_of(document: ContainerDocument) -> InspectedContainer:
     )
 
 
+def _source_of(mount: _Mount) -> str:
+    """A volume is known by its name; where it lies on the engine's disk is the engine's matter."""
+    return mount.Name if mount.Type == "volume" else mount.Source or mount.Name
+
+
 def _unplanned(document: ContainerDocument) -> tuple[str, ...]:
     host = document.HostConfig
     asked = {
+        "Healthcheck": checks_health(document.Config.Healthcheck),
         "Pod": document.Pod,
         "Rootfs": document.Rootfs,
         "UTSMode": host.UTSMode not in ("", "private"),

@@ -6,8 +6,16 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Protocol
 
-from backend.commands import Input, OnChunk
-from backend.containers import ContainerPlan, EngineFacts, ExecPlan, InspectedContainer, LoadedImage
+from backend.commands import BoundedFile, Input, OnChunk
+from backend.containers import (
+    ContainerPlan,
+    EngineFacts,
+    ExecPlan,
+    InspectedContainer,
+    InspectedVolume,
+    LoadedImage,
+    VolumePlan,
+)
 from backend.runner import Outcome
 from images.oci import OciImage
 
@@ -72,8 +80,11 @@ class Engine(Protocol):
         on_stderr: OnChunk | None = None,
         deadline: float = 60.0,
         cancelled: Callable[[], bool] | None = None,
+        stdout_to: BoundedFile | None = None,
     ) -> Outcome:
         """Run one command inside. The exit code is the client's: judge engine failures by inspect.
+
+        ``stdout_to``: a file of ours instead of memory; more than it takes is OVERFLOWED.
 
         ``cancelled`` is asked often, and may answer from another thread. A time-out or cancellation ends the
         client only: the command lives on until the caller ends it inside.
@@ -81,6 +92,12 @@ class Engine(Protocol):
 
     def exec_argv(self, container: str, plan: ExecPlan) -> tuple[tuple[str, ...], Mapping[str, str]]:
         """argv and environment of an exec without input, for a supervisor that watches it itself."""
+
+    def terminal_argv(self, container: str, plan: ExecPlan) -> tuple[tuple[str, ...], Mapping[str, str]]:
+        """argv and environment of an exec on a terminal, for a supervisor that gives its client one.
+
+        No key that is typed has a meaning for the client: none detaches it.
+        """
 
     def copy_in(self, container: str, target: str, tar: Path) -> None:
         """A tar with numeric owners through ``cp -`` into a created container's volume."""
@@ -93,3 +110,15 @@ class Engine(Protocol):
 
     def list_labelled(self, label: str, value: str) -> tuple[str, ...]:
         """Full ids of containers in any state that carry the label."""
+
+    def create_volume(self, plan: VolumePlan) -> None:
+        """Make a volume. HostError when one of that name is there that is not the planned one."""
+
+    def inspect_volume(self, name: str) -> InspectedVolume | None:
+        """None when no such volume exists."""
+
+    def remove_volume(self, name: str) -> None:
+        """Remove a volume that no container mounts; idempotent; returns when it is really gone."""
+
+    def list_volumes(self, label: str, value: str) -> tuple[str, ...]:
+        """Names of the volumes that carry the label."""

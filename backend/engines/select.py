@@ -21,6 +21,7 @@ from images.strictjson import JsonValue, read_json
 from provenance.writing import replace_file, state_errors
 
 ENGINES: Final = ("docker", "podman")
+_HINT_NONE: Final = "install or start Docker or Podman, then builder doctor"
 DEFAULT_ENDPOINT: Final = "unix:///var/run/docker.sock"
 
 _CONTAINERS_CONF: Final = """\
@@ -70,7 +71,7 @@ def connect(
         return best[0][0]
     if best:
         return _only_usable([engine for engine, _ in best], why_not)
-    raise HostError(f"no container engine answers ({'; '.join(refused)})", hint="builder doctor")
+    raise HostError(f"no container engine answers ({'; '.join(refused)})", hint=_HINT_NONE)
 
 
 def _only_usable(engines: list[Engine], why_not: Callable[[Engine], str]) -> Engine:
@@ -92,7 +93,9 @@ def _connect_one(
     path = environment.get("PATH", os.defpath)
     program = shutil.which(product, path=path)
     if program is None:
-        raise HostError(f"{product} is not on the PATH", where=product, hint="builder doctor")
+        raise HostError(
+            f"{product} is not on the PATH", where=product, hint=f"install {product}, then builder doctor"
+        )
     private_directory(client_home)
     engine = (
         _docker(program, client_home, environment)

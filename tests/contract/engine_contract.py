@@ -15,7 +15,18 @@ from pathlib import Path
 
 import pytest
 
-from backend.containers import ContainerPlan, ExecPlan, Limits, LoadedImage, Purpose, Tmpfs
+from backend.commands import BoundedFile
+from backend.containers import (
+    ContainerPlan,
+    ExecPlan,
+    InspectedMount,
+    Limits,
+    LoadedImage,
+    Purpose,
+    Tmpfs,
+    VolumeMount,
+    VolumePlan,
+)
 from backend.engines.protocol import Engine
 from backend.runner import Command, Ending, spawn
 from images.errors import HostError
@@ -189,6 +200,16 @@ class EngineContract:
         with running(engine, plan_for(loaded)) as container:
             assert engine.exec(container, execute(*ECHO), stdin=everything).stdout == everything
 
+    @pytest.mark.parametrize(("limit", "ending"), [(1000, Ending.EXITED), (999, Ending.OVERFLOWED)])
+    def test_what_a_command_says_can_go_to_a_file_that_is_bounded(
+        self, engine: Engine, loaded: LoadedImage, tmp_path: Path, limit: int, ending: Ending
+    ) -> None:
+        file = BoundedFile(tmp_path / "output", limit)
+        with running(engine, plan_for(loaded)) as container:
+            outcome = engine.exec(container, execute(*ECHO), stdin=b"x" * 1000, stdout_to=file)
+        assert (outcome.ending, outcome.ok) == (ending, limit == 1000)
+        assert file.path.read_bytes() == b"x" * limit
+
     def test_a_missing_command_is_an_outcome(self, engine: Engine, loaded: LoadedImage) -> None:
         with running(engine, plan_for(loaded)) as container:
             outcome = engine.exec(container, execute(*MISSING))
@@ -224,6 +245,38 @@ class EngineContract:
             )
             assert (outcome.ok, outcome.stdout) == (True, b"")
             assert (tmp_path / "output").read_bytes() == data
+
+    def test_a_volume_is_made_once_listed_by_its_label_and_removed(
+        self, engine: Engine, loaded: LoadedImage
+    ) -> None:
+        token = secrets.token_hex(8)
+        plan = VolumePlan(name=f"agent-image-builder-contract-{token}", labels=((LABEL, token),))
+        assert engine.inspect_volume(plan.name) is None
+        engine.create_volume(plan)
+        try:
+            found = engine.inspect_volume(plan.name)
+            assert found is not None
+            assert (found.name, found.labels, found.options) == (plan.name, plan.labels, ())
+            assert engine.list_volumes(LABEL, token) == (plan.name,)
+            assert engine.list_volumes(LABEL, "nobody") == ()
+            with pytest.raises(HostError):
+                engine.create_volume(replace(plan, labels=((LABEL, "somebody else's"),)))
+            mounted = replace(
+                plan_for(loaded),
+                purpose=Purpose.LAUNCH,
+                named_volumes=(VolumeMount(name=plan.name, target="/tmp/here", writable=True),),
+            )
+            with created(engine, mounted) as container:
+                read = engine.inspect(container)
+                assert read is not None
+                assert [mount for mount in read.mounts if mount.kind != "tmpfs"] == [
+                    InspectedMount(kind="volume", source=plan.name, target="/tmp/here", writable=True)
+                ]
+        finally:
+            engine.remove_volume(plan.name)
+        assert engine.inspect_volume(plan.name) is None
+        assert engine.list_volumes(LABEL, token) == ()
+        engine.remove_volume(plan.name)
 
     def test_remove_ends_what_runs_and_may_be_repeated(self, engine: Engine, loaded: LoadedImage) -> None:
         plan = plan_for(loaded)

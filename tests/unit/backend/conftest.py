@@ -1,4 +1,4 @@
-"""One proved image for all tests of a launch: it is never changed, and takes a second to make."""
+"""A scripted engine with all that a launch needs, on a directory of the test's own."""
 
 from __future__ import annotations
 
@@ -7,13 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from provenance.verify import VerifiedImage
-from tests.fakes.admitted import Bench, bench, launch_world
-
-
-@pytest.fixture(scope="session")
-def verified(tmp_path_factory: pytest.TempPathFactory) -> VerifiedImage:
-    return launch_world(tmp_path_factory.mktemp("world")).admit().require()
+from tests.fakes.admitted import Bench, bench
 
 
 @pytest.fixture

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from backend.admission import AdmittedImage, admit, assess, engine_uid, readable_keys
+from backend.admission import AdmittedImage, admit, assess
 from backend.containers import EngineFacts
-from backend.probe import HostProbe, ProbeName, ProbeState
+from backend.host import engine_uid, readable_keys
+from backend.probe import HostCheck, HostProbe, ProbeLine, ProbeName, ProbeState
 from images.errors import ExitCode, LaunchReason, LaunchRefused
 from images.oci import Platform
 from provenance.checks import CheckId
@@ -31,7 +32,7 @@ def decide(
     probe: HostProbe | None = None,
     *,
     facts: EngineFacts = DOCKER_FACTS,
-    keys: tuple[Path, ...] = (),
+    host: tuple[ProbeLine, ...] = (),
     platform: Platform = AMD64,
 ) -> AdmittedImage:
     return admit(
@@ -40,7 +41,7 @@ def decide(
         probe or probe_of(),
         facts=facts,
         platform=platform,
-        exposed_keys=keys,
+        host=host,
     )
 
 
@@ -172,13 +173,32 @@ def test_an_acceptance_never_covers_proof_or_engine(verified: VerifiedImage) -> 
     refused(LaunchReason.STORAGE_DRIVER, verified, everything, probe=probe_of(ProbeName.STORAGE))
 
 
+def told(name: HostCheck, state: ProbeState, reason: LaunchReason, detail: str = "x") -> ProbeLine:
+    return ProbeLine(name=name, state=state, detail=detail, remedy="do something", reason=reason)
+
+
+@pytest.mark.parametrize("mode", BOTH)
+@pytest.mark.parametrize("state", list(ProbeState))
+def test_what_the_host_lacks_is_refused_in_every_mode_unless_it_is_only_noted(
+    verified: VerifiedImage, mode: Mode, state: ProbeState
+) -> None:
+    policy = policy_with(verified, mode=mode)
+    reasons = (LaunchReason.SELINUX, LaunchReason.SUBORDINATE_IDS, LaunchReason.HOST_ROOM)
+    for reason in reasons:
+        host = (told(HostCheck.DISK, state, reason),)
+        if state in (ProbeState.HELD, ProbeState.NOTED):
+            decide(verified, policy, host=host)
+        else:
+            refused(reason, verified, policy, host=host)
+
+
 def test_keys_that_the_engine_can_read(verified: VerifiedImage) -> None:
-    keys = (Path("/home/me/keys/builder.key"),)
-    error = refused(LaunchReason.KEYS_READABLE, verified, policy_with(verified), keys=keys)
+    host = (told(HostCheck.KEYS, ProbeState.ACCEPTABLE, LaunchReason.KEYS_READABLE, "/keys/builder.key"),)
+    error = refused(LaunchReason.KEYS_READABLE, verified, policy_with(verified), host=host)
     assert "builder.key" in error.what
     accepting = policy_with(verified, LaunchReason.KEYS_READABLE)
-    assert decide(verified, accepting, keys=keys).accepted[0].what is LaunchReason.KEYS_READABLE
-    noted = decide(verified, policy_with(verified, mode=Mode.DEVELOPMENT), keys=keys)
+    assert decide(verified, accepting, host=host).accepted[0].what is LaunchReason.KEYS_READABLE
+    noted = decide(verified, policy_with(verified, mode=Mode.DEVELOPMENT), host=host)
     assert noted.notes[0].startswith("keys-readable-by-engine: ")
 
 
@@ -186,7 +206,7 @@ def test_all_reasons_are_named_together(verified: VerifiedImage) -> None:
     probe = probe_of(ProbeName.ROOTLESS, ProbeName.STORAGE)
     error = refused(LaunchReason.UNPINNED_BASE, unpinned(verified), policy_with(verified), probe=probe)
     assert "2 more against it: engine-mode, storage-driver" in error.what
-    found = assess(unpinned(verified), verified.policy, probe, facts=DOCKER_FACTS, platform=AMD64)
+    found = assess(unpinned(verified), verified.policy, probe, facts=DOCKER_FACTS, platform=AMD64, host=())
     assert [one.reason for one in found] == [
         LaunchReason.UNPINNED_BASE,
         LaunchReason.ENGINE_MODE,

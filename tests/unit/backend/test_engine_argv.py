@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,15 +21,18 @@ from backend.containers import (
     Purpose,
     ReadOnlyBind,
     Tmpfs,
+    VolumeMount,
+    VolumePlan,
 )
 from backend.engines import docker_create, podman_create
 from backend.engines.client import Client
-from backend.engines.docker import Docker
-from backend.engines.grammar import check_plan, container_id
+from backend.engines.docker import DETACH_KEYS, Docker
+from backend.engines.grammar import check_plan, check_volume, container_id
 from backend.engines.podman import Podman
 from backend.tools import build_plan, resolver_plan
 from images.digests import Digest
 from images.errors import HostError
+from images.relay import NETWORK_PLACE
 from provenance.layout import open_image
 from tests.fakes.layouts import make_image
 from tests.fakes.shim import Shim
@@ -75,8 +79,29 @@ def plans(loaded: LoadedImage) -> dict[str, ContainerPlan]:
         arguments=("--", "cat"),
         limits=None,
     )
+    copied = replace(
+        launch,
+        read_only_binds=(),
+        named_volumes=(
+            VolumeMount(name="aib-00000000-run.1-source", target="/source", writable=False),
+            VolumeMount(name="aib-00000000-run.1-workspace", target="/workspace", writable=True),
+        ),
+    )
+    fill = replace(
+        copied,
+        purpose=Purpose.FILL,
+        name="aib-00000000-run.1-fill",
+        keep_stdin=False,
+        tmpfs=(),
+        limits=None,
+        named_volumes=(VolumeMount(name="aib-00000000-run.1-source", target="/source", writable=True),),
+    )
+    network = ReadOnlyBind(source=Path("/srv/state/staging/network-run.1"), target=NETWORK_PLACE)
     return {
         "launch": launch,
+        "launch-network": replace(launch, read_only_binds=(*launch.read_only_binds, network)),
+        "launch-copied": copied,
+        "fill": fill,
         "probe": probe,
         "resolve": resolver_plan(loaded, token="0" * 16, size=20480, deadline=600, labels=LABELS),
         "build": build_plan(
@@ -96,13 +121,72 @@ def engine_on(tmp_path: Path, product: str) -> tuple[Docker | Podman, Shim]:
 
 
 @pytest.mark.parametrize("product", ["docker", "podman"])
-@pytest.mark.parametrize("name", ["launch", "probe", "resolve", "build"])
+@pytest.mark.parametrize(
+    "name", ["launch", "launch-network", "launch-copied", "fill", "probe", "resolve", "build"]
+)
 def test_create_is_the_golden_argv(product: str, name: str, loaded: LoadedImage, tmp_path: Path) -> None:
     engine, shim = engine_on(tmp_path, product)
     assert engine.create(plans(loaded)[name]) == ID
     golden = GOLDEN / f"{product}-{name}.txt"
     assert "\n".join(shim.calls()[0]) + "\n" == golden.read_text()
     assert shim.environment().keys() <= {"PATH", "PWD", "OLDPWD", "SHLVL", "_"}
+
+
+@pytest.mark.parametrize("product", ["docker", "podman"])
+def test_volume_calls_are_the_golden_argv(product: str, tmp_path: Path) -> None:
+    engine, shim = engine_on(tmp_path, product)
+    name, found = "aib-00000000-run.1-source", f"agent-image-builder.owner={'f' * 32}"
+    one = json.dumps({"Name": name, "Driver": "local", "Labels": dict(LABELS), "Options": None})
+    for verb, answer in (("create", name), ("inspect", one), ("ls", f"{name}\n"), ("rm", name)):
+        shim.answer(f"volume-{verb}", answer)
+    engine.create_volume(VolumePlan(name=name, labels=LABELS))
+    assert engine.list_volumes(*LABELS[0]) == (name,)
+    engine.remove_volume(name)
+    assert shim.calls() == [
+        ["volume", "create", f"--label={found}", name],
+        ["volume", "inspect", "--format={{json .}}", name],
+        ["volume", "ls", "--quiet", f"--filter=label={found}"],
+        ["volume", "rm", name],
+    ]
+
+
+@pytest.mark.parametrize("product", ["docker", "podman"])
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"Labels": {"agent-image-builder.owner": "0" * 32}},
+        {"Labels": None},
+        {"Driver": "somewhere-else"},
+        {"Options": {"type": "none", "device": "/home", "o": "bind"}},
+    ],
+)
+def test_a_volume_that_was_there_already_is_not_taken_for_ours(
+    product: str, wrong: dict[str, object], tmp_path: Path
+) -> None:
+    """Docker answers a second create with the first one's volume, whatever it is."""
+    engine, shim = engine_on(tmp_path, product)
+    as_planned = {"Name": "ours", "Driver": "local", "Labels": dict(LABELS), "Options": {}}
+    shim.answer("volume-create", "ours\n")
+    shim.answer("volume-inspect", json.dumps(as_planned | wrong))
+    with pytest.raises(HostError) as caught:
+        engine.create_volume(VolumePlan(name="ours", labels=LABELS))
+    assert caught.value.reason == "volume"
+
+
+@pytest.mark.parametrize(
+    "plan",
+    [
+        VolumePlan(name="/etc", labels=LABELS),
+        VolumePlan(name="--force", labels=LABELS),
+        VolumePlan(name="a,b", labels=LABELS),
+        VolumePlan(name="ours", labels=()),
+        VolumePlan(name="ours", labels=(("a", "line\nbreak"),)),
+        VolumePlan(name="ours", labels=(("token", SECRET),)),
+    ],
+)
+def test_a_volume_with_a_text_that_could_be_read_otherwise_is_refused(plan: VolumePlan) -> None:
+    with pytest.raises(HostError):
+        check_volume(plan)
 
 
 @pytest.mark.parametrize("product", ["docker", "podman"])
@@ -120,7 +204,38 @@ def test_exec_is_the_golden_argv(product: str, tmp_path: Path) -> None:
     ]
 
 
-@pytest.mark.parametrize("name", ["launch", "probe", "resolve", "build"])
+@pytest.mark.parametrize("product", ["docker", "podman"])
+def test_exec_on_a_terminal_is_the_golden_argv(product: str, tmp_path: Path) -> None:
+    engine, _ = engine_on(tmp_path, product)
+    plan = ExecPlan(
+        argv=("--looks-like=a-flag", "two words", ""),
+        user=(1000, 1000),
+        environment=(("TERM", "xterm-256color"),),
+    )
+    argv, environment = engine.terminal_argv(ID, plan)
+    assert "\n".join(argv[1:]) + "\n" == (GOLDEN / f"{product}-terminal.txt").read_text()
+    assert argv[0] == str(tmp_path / product)
+    assert environment.keys() == {"PATH"}
+
+
+def test_no_key_that_a_person_types_detaches_docker() -> None:
+    """Its sequence is longer than any paste by accident, and begins with none of the keys of its default."""
+    keys = DETACH_KEYS.split(",")
+    assert len(keys) == 32
+    assert keys[0] == "ctrl-^"
+    assert not {"ctrl-p", "ctrl-q", "ctrl-c", "ctrl-z"} & set(keys)
+
+
+@pytest.mark.parametrize("container", ["abc", "--privileged", ID + " "])
+def test_exec_on_a_terminal_takes_a_whole_id_alone(container: str, tmp_path: Path) -> None:
+    engine, _ = engine_on(tmp_path, "docker")
+    with pytest.raises(HostError):
+        engine.terminal_argv(container, ExecPlan(argv=("true",), user=(1000, 1000)))
+
+
+@pytest.mark.parametrize(
+    "name", ["launch", "launch-network", "launch-copied", "fill", "probe", "resolve", "build"]
+)
 def test_nothing_dangerous_is_ever_asked_for(name: str, loaded: LoadedImage) -> None:
     plan = plans(loaded)[name]
     arguments = (
@@ -167,9 +282,16 @@ BAD = {
     "a writable root": {"read_only_root": False},
     "a network": {"network": Network.ORDINARY},
     "a writable bind": {"private_binds": (PrivateBind(source=Path("/srv"), target="/x"),)},
-    "a relative source": {"read_only_binds": (ReadOnlyBind(source=Path("srv"), target="/x"),)},
-    "an option in a path": {"read_only_binds": (ReadOnlyBind(source=Path("/srv,bind"), target="/x"),)},
-    "a parent in a path": {"read_only_binds": (ReadOnlyBind(source=Path("/srv/../etc"), target="/x"),)},
+    "a read-only bind elsewhere": {
+        "read_only_binds": (ReadOnlyBind(source=Path("/srv"), target="/opt/builder"),)
+    },
+    "a network of a probe": {
+        "purpose": Purpose.PROBE,
+        "read_only_binds": (ReadOnlyBind(source=Path("/srv"), target=NETWORK_PLACE),),
+    },
+    "a relative source": {"read_only_binds": (ReadOnlyBind(source=Path("srv"), target="/source"),)},
+    "an option in a path": {"read_only_binds": (ReadOnlyBind(source=Path("/srv,bind"), target="/source"),)},
+    "a parent in a path": {"read_only_binds": (ReadOnlyBind(source=Path("/srv/../etc"), target="/source"),)},
     "a colon in a tmpfs": {"tmpfs": (Tmpfs(path="/x:exec", size=1),)},
     "a tmpfs without size": {"tmpfs": (Tmpfs(path="/x", size=0),)},
     "two mounts at one place": {"tmpfs": (Tmpfs(path="/source", size=1),)},

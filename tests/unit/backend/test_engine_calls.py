@@ -127,6 +127,20 @@ def test_a_load_that_fails_is_told_and_what_is_there_is_not_loaded_again(
     assert [call[:2] for call in shim.calls()[before:]] == [["image", "inspect"]]
 
 
+def test_a_pull_beside_another_one_is_done_when_the_image_is_there(
+    podman: tuple[Podman, Shim], image: OciImage, tmp_path: Path
+) -> None:
+    """The other one took away the name that this pull was to find it by; what is there is what counts."""
+    engine, shim = podman
+    shim.answer("image-pull", stderr="Error: image not known", code=125)
+    shim.answer("image-untag", "")
+    with pytest.raises(HostError, match="image not known"):
+        engine.load(image, tmp_path)
+    found = json.dumps([json.loads(described(image, image.settings.digest.hex))])
+    shim.answer("image-inspect", found, after="image-pull")
+    assert engine.load(image, tmp_path).id == image.settings.digest
+
+
 @pytest.mark.parametrize("name", ["staging", "Upper", "a-_b", "two words", "trailing_"])
 def test_podman_pulls_from_a_private_layout_and_loses_its_name(
     podman: tuple[Podman, Shim], image: OciImage, tmp_path: Path, name: str

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from backend.containers import InspectedContainer, InspectedMount
+from backend.containers import ContainerStatus, InspectedContainer, InspectedMount
 from backend.engines import docker_documents as docker
 from backend.engines import podman_documents as podman
 from images.errors import HostError
@@ -144,6 +144,45 @@ def test_a_podman_container_in_our_words() -> None:
     assert (found.ipc_mode, found.unplanned) == ("private", ())
 
 
+@pytest.mark.parametrize(
+    ("word", "status", "code"),
+    [
+        ("created", ContainerStatus.CREATED, None),
+        ("running", ContainerStatus.RUNNING, None),
+        ("restarting", ContainerStatus.RUNNING, None),
+        ("paused", ContainerStatus.PAUSED, None),
+        ("exited", ContainerStatus.EXITED, 7),
+        ("dead", ContainerStatus.EXITED, 7),
+        ("removing", ContainerStatus.OTHER, None),
+        ("a later word", ContainerStatus.OTHER, None),
+    ],
+)
+def test_where_a_docker_container_is(word: str, status: ContainerStatus, code: int | None) -> None:
+    found = docker_container(lambda document: document["State"].update(Status=word, ExitCode=7))
+    assert (found.status, found.exit_code) == (status, code)
+
+
+@pytest.mark.parametrize(
+    ("word", "status", "code"),
+    [
+        ("configured", ContainerStatus.CREATED, None),
+        ("created", ContainerStatus.CREATED, None),
+        ("initialized", ContainerStatus.CREATED, None),
+        ("running", ContainerStatus.RUNNING, None),
+        ("stopping", ContainerStatus.RUNNING, None),
+        ("paused", ContainerStatus.PAUSED, None),
+        ("stopped", ContainerStatus.EXITED, 7),
+        ("exited", ContainerStatus.EXITED, 7),
+        ("removing", ContainerStatus.OTHER, None),
+        ("a later word", ContainerStatus.OTHER, None),
+    ],
+)
+def test_where_a_podman_container_is(word: str, status: ContainerStatus, code: int | None) -> None:
+    """``stopped`` lasts an instant: the process has ended, and Podman has not cleaned up behind it yet."""
+    found = podman_container(lambda document: document["State"].update(Status=word, ExitCode=7))
+    assert (found.status, found.exit_code) == (status, code)
+
+
 def test_podman_5_writes_the_entry_point_as_a_list() -> None:
     found = podman_container(lambda document: document["Config"].update(Entrypoint=["/init", "-x"]))
     assert found.entrypoint == ("/init", "-x")
@@ -219,3 +258,13 @@ def test_a_missing_setting_is_never_taken_for_a_safe_one(key: str) -> None:
     for read in (docker_container, podman_container):
         with pytest.raises(HostError, match=key):
             read(lambda document: document["HostConfig"].pop(key))
+
+
+@pytest.mark.parametrize("value", [1, True, 1.5, "text", {"a": 1}, [1], [[]]])
+@pytest.mark.parametrize("key", ["Mounts", "Config", "HostConfig", "State", "Name"])
+def test_a_document_with_something_else_in_a_place_is_the_engines_failure(key: str, value: object) -> None:
+    for read in (docker_container, podman_container):
+        if (key, value) == ("Name", "text"):
+            continue
+        with pytest.raises(HostError, match=key):
+            read(lambda document: document.update({key: value}))

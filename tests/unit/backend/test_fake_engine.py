@@ -10,11 +10,12 @@ from backend.containers import ImageIdKind, LoadedImage
 from backend.engines.protocol import Engine
 from provenance.layout import open_image
 from tests.contract.engine_contract import ECHO, LINES, MISSING, EngineContract, execute, plan_for, running
+from tests.contract.terminal_contract import TerminalContract
 from tests.fakes.engine import FakeEngine, said
 from tests.fakes.layouts import make_image
 
 
-class TestFakeEngine(EngineContract):
+class TestFakeEngine(EngineContract, TerminalContract):
     @pytest.fixture(params=list(ImageIdKind))
     def engine(self, tmp_path: Path, request: pytest.FixtureRequest) -> FakeEngine:
         folder = tmp_path / "fake"

@@ -97,6 +97,8 @@ def whole() -> bytes:
         lambda text: text.replace(b" - proc proc ", b" proc proc "),
         lambda text: text.replace(b"\nc0ffee uid-map\n", b"\nc0ffee uid-map\n1 2\n"),
         lambda text: text.replace(b"\nc0ffee limits\n", b"\nc0ffee limits\nmemory.max lots\n"),
+        lambda text: text.replace(b"\nc0ffee limits\n", b"\nc0ffee limits\ncpu.max 100000 0\n"),
+        lambda text: text.replace(b"\nc0ffee limits\n", b"\nc0ffee limits\ncpu.max 1%s 1\n" % (b"0" * 400)),
     ],
 )
 def test_a_malformed_account_is_the_hosts_failure(spoil) -> None:  # type: ignore[no-untyped-def]

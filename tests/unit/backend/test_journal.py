@@ -13,6 +13,7 @@ import pytest
 from backend.journal import FINAL, Boundary, Intent, Journal, Removal
 from images.digests import Digest
 from images.errors import ExitCode, LaunchReason, LaunchRefused, StateError
+from tests.fakes.kills import WITH_FILES
 
 STATE = "5" * 32
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
@@ -47,7 +48,7 @@ def walk_to(journal: Journal, boundary: Boundary, intent: Intent = INTENT) -> No
     if boundary is Boundary.RECOVERED:
         journal.advance(intent.launch_id, boundary, NOW)
         return
-    for step in HAPPY[1 : HAPPY.index(boundary) + 1]:
+    for step in WITH_FILES[1 : WITH_FILES.index(boundary) + 1]:
         journal.advance(intent.launch_id, step, NOW)
 
 
@@ -80,7 +81,8 @@ def test_the_file_is_wal_and_fully_synchronous(tmp_path: Path) -> None:
 
 
 ALLOWED = set(itertools.pairwise(HAPPY))
-ALLOWED |= {(boundary, Boundary.REMOVED) for boundary in HAPPY[: HAPPY.index(Boundary.REMOVED)]}
+ALLOWED |= set(itertools.pairwise(WITH_FILES))
+ALLOWED |= {(boundary, Boundary.REMOVED) for boundary in WITH_FILES[: WITH_FILES.index(Boundary.REMOVED)]}
 ALLOWED |= {(boundary, Boundary.RECOVERED) for boundary in OPEN}
 
 
@@ -178,6 +180,43 @@ def a_directory(path: Path) -> None:
     path.mkdir()
 
 
+def time_without_a_zone(path: Path) -> None:
+    with Journal.open(path, STATE) as journal:
+        journal.intend(INTENT, NOW)
+    with sqlite3.connect(path) as connection:
+        connection.execute("UPDATE transitions SET at = '2026-01-02T03:04:05'")
+    connection.close()
+
+
+def tables_that_check_nothing(path: Path, column: str, value: object) -> None:
+    """As somebody could make them: the same names and version, any type in any place."""
+    with Journal.open(path, STATE) as journal:
+        journal.intend(INTENT, NOW)
+    with sqlite3.connect(path) as connection:
+        connection.execute("PRAGMA writable_schema = ON")
+        connection.execute("UPDATE sqlite_schema SET sql = replace(sql, ') STRICT', ')')")
+    connection.close()
+    with sqlite3.connect(path) as connection:
+        connection.execute(f"UPDATE launches SET {column} = ?", (value,))  # noqa: S608
+    connection.close()
+
+
+@pytest.mark.parametrize("record", ["a text", 1 << 40, 1.5])
+def test_a_record_that_is_no_bytes_is_damage(tmp_path: Path, record: object) -> None:
+    path = tmp_path / "journal.sqlite"
+    tables_that_check_nothing(path, "bundle", record)
+    with pytest.raises(StateError), Journal.open(path, STATE) as journal:
+        journal.bundle("run-1")
+
+
+def test_a_text_that_is_none_is_damage(tmp_path: Path) -> None:
+    path = tmp_path / "journal.sqlite"
+    tables_that_check_nothing(path, "scope", "marker-of-this-test")
+    path.write_bytes(path.read_bytes().replace(b"marker-of-this-test", b"\xff\xfe" * 9 + b"x"))
+    with pytest.raises(StateError), Journal.open(path, STATE) as journal:
+        journal.entries()
+
+
 @pytest.mark.parametrize(
     "spoil",
     [
@@ -190,13 +229,14 @@ def a_directory(path: Path) -> None:
         unknown_boundary,
         bad_digest,
         a_directory,
+        time_without_a_zone,
     ],
 )
 def test_a_spoiled_file_is_a_state_error(tmp_path: Path, spoil) -> None:  # type: ignore[no-untyped-def]
     path = tmp_path / "journal.sqlite"
     spoil(path)
     with pytest.raises(StateError) as caught, Journal.open(path, STATE) as journal:
-        journal.entries()
+        _ = journal.entries(), journal.passages("run-1")
     assert caught.value.code is ExitCode.STATE
     assert str(path) in caught.value.where
 
@@ -208,3 +248,30 @@ def test_nothing_half_written_when_a_step_fails(tmp_path: Path) -> None:
             journal.advance("run-1", Boundary.RECORDED, NOW)
         assert list(journal.passed("run-1")) == [Boundary.INTENDED]
         journal.advance("run-1", Boundary.CREATED, NOW)
+
+
+@pytest.mark.parametrize("boundary", list(Boundary))
+def test_a_launch_is_adopted_only_while_its_commands_run(tmp_path: Path, boundary: Boundary) -> None:
+    with Journal.open(tmp_path / "journal.sqlite", STATE) as journal:
+        walk_to(journal, boundary)
+        before = journal.passages("run-1")
+        if boundary is not Boundary.COMMANDED:
+            with pytest.raises(StateError, match="cannot be adopted"):
+                journal.adopt("run-1", "b" * 32, NOW)
+            assert journal.passages("run-1") == before
+            return
+        journal.adopt("run-1", "b" * 32, NOW)
+        (entry,) = journal.entries()
+        assert (entry.boundary, entry.intent.lease_id) == (boundary, "b" * 32)
+        assert journal.passages("run-1")[-1].detail == f"adopted under lease {'b' * 32}"
+        with pytest.raises(StateError):
+            journal.adopt("nobody", "b" * 32, NOW)
+
+
+def test_a_damaged_name_in_the_schema_is_a_state_error(tmp_path: Path) -> None:
+    """The library's own words about it are then no text."""
+    path = tmp_path / "journal.sqlite"
+    Journal.open(path, STATE).close()
+    path.write_bytes(path.read_bytes().replace(b"CREATE TABLE removals", b"CREATE \xff\xfe\xfdLE removals"))
+    with pytest.raises(StateError):
+        Journal.open(path, STATE)

@@ -9,20 +9,24 @@ from typing import Any
 
 import pytest
 
+from backend import supervise
 from backend.admission import AdmittedImage
+from backend.agent_command import Output
 from backend.commands import Ending, Outcome
 from backend.containers import ImageIdKind
 from backend.journal import Boundary
-from backend.launch import Output, launch
+from backend.launch import launch
 from backend.plan import plan_launch
 from backend.records import LaunchEnding
+from backend.recovery import recover
+from backend.supervise import END_AGENT
 from images.errors import HostError, Interrupted, LaunchReason, LaunchRefused, StateError, Terminated
 from provenance.bundles import open_bundle
 from provenance.layout import open_image
 from provenance.policy import Mode
 from provenance.signing import check_signature
 from provenance.verify import VerifiedImage
-from tests.fakes.admitted import ENVIRONMENT, Bench, admitted_of, request
+from tests.fakes.admitted import ENVIRONMENT, NOW, Bench, admitted_of, request
 from tests.fakes.engine import DOCKER_FACTS, said
 from tests.fakes.evidence import key
 from tests.fakes.layouts import make_image
@@ -113,10 +117,10 @@ def test_out_of_memory_is_read_from_the_counter(at: Bench, verified: VerifiedIma
 
 
 def memory_question(at: Bench, verified: VerifiedImage) -> tuple[str, ...]:
-    from backend.launch import _MEMORY_EVENTS  # noqa: PLC0415
+    from backend.agent_command import MEMORY_EVENTS  # noqa: PLC0415
 
     assert plan_launch(admitted_of(verified), request(), at.owner)
-    return _MEMORY_EVENTS
+    return MEMORY_EVENTS
 
 
 def test_a_deadline_kills_the_work_and_not_only_the_client(at: Bench, verified: VerifiedImage) -> None:
@@ -125,7 +129,7 @@ def test_a_deadline_kills_the_work_and_not_only_the_client(at: Bench, verified: 
     kill = at.engine.exec
 
     def watching(container: str, plan: Any, **given: Any) -> Outcome:
-        if plan.argv == ("sh", "-c", "kill -KILL -1"):
+        if plan.argv == END_AGENT:
             assert plan.user == (1000, 1000)
             killed.append(1)
         return kill(container, plan, **given)
@@ -222,13 +226,53 @@ def test_a_container_that_cannot_be_removed_stays_open_in_the_journal(
     assert at.journal.bundle("run.1") is None
 
 
+@pytest.mark.parametrize("verb", ["facts", "find_image", "load"])
+def test_an_engine_that_may_not_be_asked_is_told_before_anything_is_saved(
+    at: Bench, verified: VerifiedImage, verb: str
+) -> None:
+    """R2: its socket belongs to others, or it went away: no run was begun."""
+    admitted = admitted_of(verified)
+    at.engine.fails[verb] = HostError("permission denied", reason="engine")
+    with pytest.raises(HostError, match="permission denied"):
+        launch(at.controller, admitted, request())
+    assert at.journal.entries() == ()
+    assert at.engine.containers == {}
+
+
+def test_an_engine_that_restarts_under_a_command_leaves_an_open_line_that_recovery_closes(
+    at: Bench, verified: VerifiedImage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing can be asked or removed then; its containers have ended when it is back."""
+    admitted, plain = admitted_of(verified), at.engine._called
+
+    def down(verb: str) -> None:
+        raise HostError("no engine answers", reason="engine")
+
+    def restart(*_: object) -> Outcome:
+        monkeypatch.setattr(at.engine, "_called", down)
+        return Outcome(ending=Ending.EXITED, exit_code=1, stderr=b"connection reset")
+
+    at.engine.answers[("true",)] = restart
+    with pytest.raises(HostError, match="no engine answers"):
+        launch(at.controller, admitted, request())
+    (entry,) = at.journal.entries()
+    assert (entry.boundary, entry.final) == (Boundary.COMMANDED, False)
+    assert at.journal.bundle("run.1") is None
+    monkeypatch.setattr(at.engine, "_called", plain)
+    (at.leases / at.owner.lease_id).unlink()  # what the kernel does to a controller that ended
+    found = recover(at.engine, at.journal, at.leases, at.owner.state_id, lambda: NOW)
+    assert (len(found.remove), found.close) == (1, ("run.1",))
+    assert recover(at.engine, at.journal, at.leases, at.owner.state_id, lambda: NOW).nothing
+    assert at.engine.containers == {}
+
+
 def test_the_engine_must_be_the_one_that_was_admitted(at: Bench, verified: VerifiedImage) -> None:
     at.engine.told = dataclasses.replace(DOCKER_FACTS, version="29.0.0")
     with pytest.raises(LaunchRefused) as caught:
         launch(at.controller, admitted_of(verified), request())
     assert caught.value.reason == LaunchReason.ENGINE_IDENTITY
     assert at.journal.entries() == ()
-    assert at.engine.calls == ["facts"]
+    assert set(at.engine.calls) == {"facts", "find_image"}  # questions, and nothing else
 
 
 def test_an_id_of_another_kind_is_refused(at: Bench, verified: VerifiedImage) -> None:
@@ -318,7 +362,7 @@ def test_a_later_step_keeps_image_engine_and_mode(
         launch(at.controller, admitted, request(step=2))
     assert caught.value.reason == LaunchReason.RUN_PINNED
     assert len(at.journal.entries()) == 1
-    assert at.engine.calls == ["facts"]
+    assert set(at.engine.calls) == {"facts", "find_image"}  # questions, and nothing else
 
 
 def test_a_neighbour_with_the_same_name_is_left_alone(at: Bench, verified: VerifiedImage) -> None:
@@ -348,7 +392,7 @@ def test_a_container_that_does_not_start(at: Bench, verified: VerifiedImage) -> 
 
 
 PODMAN_FACTS = dataclasses.replace(DOCKER_FACTS, product="podman", version="4.3.1", endpoint="store:/x")
-OPEN_PLACES = ("chmod", "1777", "/home/agent", "/workspace")
+OPEN_PLACES = ("sh", "-c", supervise.OPEN_PLACES, "sh", "/run", "/home/agent", "/workspace")
 
 
 def on_podman(verified: VerifiedImage, at: Bench) -> AdmittedImage:
@@ -369,7 +413,7 @@ def test_podman_is_given_the_agents_places_before_the_look(at: Bench, verified: 
     at.engine.answers[("true",)] = said()
     record = launch(at.controller, on_podman(verified, at), request())
     assert record.exit_code == 0
-    assert asked == [(("chmod", "1777"), (0, 0)), (("sh", "-c"), (1000, 1000)), (("true",), (1000, 1000))]
+    assert asked == [(("sh", "-c"), (0, 0)), (("sh", "-c"), (1000, 1000)), (("true",), (1000, 1000))]
 
 
 def test_podman_that_cannot_give_them_fails(at: Bench, verified: VerifiedImage) -> None:

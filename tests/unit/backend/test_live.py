@@ -7,7 +7,8 @@ import os
 import pytest
 
 from backend import live
-from backend.launch import Output, launch
+from backend.agent_command import Output
+from backend.launch import launch
 from backend.live import redacted
 from backend.runner import Command, run
 from images.credentials import Secret

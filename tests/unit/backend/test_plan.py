@@ -8,10 +8,13 @@ from typing import Any
 
 import pytest
 
+from backend.account import account_of
 from backend.containers import ContainerPlan, ImageIdKind, Network, Purpose
 from backend.engines import docker_create, podman_create
+from backend.lease import WATCH_LEASE
 from backend.ownership import Owner
-from backend.plan import LaunchClass, LaunchRequest, account_of, plan_detect, plan_launch
+from backend.plan import plan_detect, plan_launch
+from backend.requests import LaunchClass, LaunchRequest, Supervision
 from images.errors import BuilderError, LaunchReason, LaunchRefused, UsageError
 from provenance.layout import open_image
 from provenance.verify import VerifiedImage
@@ -140,6 +143,7 @@ def test_a_request_has_no_way_to_say_anything_else() -> None:
     assert {item.name for item in dataclasses.fields(LaunchRequest)} == {
         "run_id",
         "scope",
+        "session",
         "step",
         "limits",
         "deadline",
@@ -148,7 +152,38 @@ def test_a_request_has_no_way_to_say_anything_else() -> None:
         "agent",
         "arguments",
         "allow",
+        "uplink",  # how the controller itself gets out: a proxy, and authorities; nothing of a container's
+        "projection",  # closed routes, each into a file of its agent: tests/unit/backend/projection
+        "supervision",
+        "lease_seconds",
+        "source",
+        "terminal",  # what kind of one: three words of a closed form, in variables of the command alone
     }
+
+
+def test_a_leased_plan_differs_in_what_pid_1_watches_and_in_nothing_else(verified: VerifiedImage) -> None:
+    admitted = admitted_of(verified)
+    leased = plan_launch(
+        admitted, request(command=(), supervision=Supervision.LEASED, lease_seconds=45), OWNER
+    )
+    tethered = plan_launch(admitted, request(), OWNER)
+    assert leased.supervision is Supervision.LEASED
+    plan = leased.container
+    assert plan.arguments == ("timeout", "-k5", "120", "sh", "-c", WATCH_LEASE, "lease", "45")
+    assert not plan.keep_stdin
+    assert set(plan.labels) - set(tethered.container.labels) == {
+        ("agent-image-builder.lease-seconds", "45"),
+        ("agent-image-builder.supervision", "leased"),
+    }
+    same = dataclasses.replace(
+        plan, arguments=("timeout", "-k5", "120", "cat"), keep_stdin=True, labels=tethered.container.labels
+    )
+    assert same == tethered.container
+    for arguments in (
+        docker_create.create_arguments(plan),
+        podman_create.create_arguments(plan, userns=("--userns=nomap",)),
+    ):
+        assert "--interactive" not in arguments
 
 
 def test_where_limits_do_not_bind_none_is_asked_for(verified: VerifiedImage) -> None:
@@ -159,14 +194,14 @@ def test_where_limits_do_not_bind_none_is_asked_for(verified: VerifiedImage) -> 
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
-        ({"allow": ("api.anthropic.com:443",)}, LaunchReason.NETWORK_UNSUPPORTED),
+        ({"allow": ("api.anthropic.com:443",)}, LaunchReason.NETWORK_CEILING),
         ({"command": (), "agent": "goose"}, LaunchReason.UNKNOWN_AGENT),
         ({"command": (), "agent": "opencode"}, LaunchReason.UNKNOWN_AGENT),  # known, not in this image
         ({"command": (), "agent": "../../bin/sh"}, LaunchReason.UNKNOWN_AGENT),
+        ({"launch_class": LaunchClass.DETECT}, LaunchReason.CLASS_UNSUPPORTED),
         *(
-            ({"launch_class": kind}, LaunchReason.CLASS_UNSUPPORTED)
-            for kind in LaunchClass
-            if kind is not LaunchClass.EXECUTE
+            ({"launch_class": kind}, LaunchReason.SOURCE_REQUIRED)
+            for kind in (LaunchClass.REVIEW, LaunchClass.FIX, LaunchClass.EXPORT_COMMAND)
         ),
     ],
 )
@@ -201,6 +236,10 @@ def test_refused_by_name(verified: VerifiedImage, changes: dict[str, Any], reaso
         {"limits": dataclasses.replace(LIMITS, memory=0)},
         {"limits": dataclasses.replace(LIMITS, pids=-1)},
         {"limits": dataclasses.replace(LIMITS, cpus=0.0)},
+        {"lease_seconds": 4},
+        {"lease_seconds": 601},
+        {"supervision": Supervision.LEASED},  # it names a command
+        {"supervision": Supervision.LEASED, "command": (), "agent": "pi"},
     ],
 )
 def test_usage(verified: VerifiedImage, changes: dict[str, Any]) -> None:

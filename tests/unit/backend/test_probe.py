@@ -8,7 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from backend.containers import EngineFacts, ExecPlan, ImageIdKind, LoadedImage
+from backend.commands import Outcome
+from backend.containers import (
+    ContainerPlan,
+    EngineFacts,
+    ExecPlan,
+    ImageIdKind,
+    LoadedImage,
+    ReadOnlyBind,
+)
 from backend.death_watch import Watched, hostile_plan
 from backend.inside import InsideFacts, inside_argv, read_inside
 from backend.probe import (
@@ -19,15 +27,17 @@ from backend.probe import (
     ProbeState,
     judge_engine,
     judge_inside,
+    judge_shared,
     judge_watch,
     probe_host,
     probe_plan,
 )
 from backend.probe_cache import keep, probe, read_kept
+from backend.shared_files import planted, why_not_shared
 from images.errors import HostError, LaunchReason
 from images.oci import OciImage
 from provenance.layout import open_image
-from tests.fakes.engine import DOCKER_FACTS, FakeEngine
+from tests.fakes.engine import DOCKER_FACTS, FakeEngine, said
 from tests.fakes.inside import inside_answer
 from tests.fakes.layouts import make_image
 
@@ -64,8 +74,14 @@ def line(lines: tuple[ProbeLine, ...], name: ProbeName) -> ProbeLine:
     [
         ({"version": "19.03.13"}, ProbeName.IDENTITY, LaunchReason.ENGINE_IDENTITY),
         ({"version": "unknown"}, ProbeName.IDENTITY, LaunchReason.ENGINE_IDENTITY),
-        ({"product": "podman", "version": "3.4.4"}, ProbeName.IDENTITY, LaunchReason.ENGINE_IDENTITY),
+        (
+            {"product": "podman", "version": "3.4.4", "api_version": "4.3.1"},
+            ProbeName.IDENTITY,
+            LaunchReason.ENGINE_IDENTITY,
+        ),
         ({"product": "containerd"}, ProbeName.IDENTITY, LaunchReason.ENGINE_IDENTITY),
+        ({"api_version": "1.40"}, ProbeName.API, LaunchReason.ENGINE_IDENTITY),
+        ({"api_version": ""}, ProbeName.API, LaunchReason.ENGINE_IDENTITY),
         ({"remote": True}, ProbeName.LOCAL, LaunchReason.ENGINE_MODE),
         ({"rootless": False}, ProbeName.ROOTLESS, LaunchReason.ENGINE_MODE),
         ({"storage_driver": "vfs"}, ProbeName.STORAGE, LaunchReason.STORAGE_DRIVER),
@@ -204,6 +220,63 @@ def test_an_attack_that_never_starts_is_an_error_and_not_a_proof(
     assert engine.containers == {}
 
 
+def test_a_remote_engine_is_never_given_a_path(engine: FakeEngine, base: OciImage, tmp_path: Path) -> None:
+    engine.told = replace(DOCKER_FACTS, remote=True)
+    engine.ends_after = 0.5
+    bound: list[ReadOnlyBind] = []
+    create = engine.create
+
+    def watching(plan: ContainerPlan) -> str:
+        bound.extend(plan.read_only_binds)
+        return create(plan)
+
+    engine.create = watching  # type: ignore[method-assign]
+    found = probe_host(engine, base, init=INIT, staging=tmp_path, labels=LABELS)
+    assert found.line(ProbeName.SHARED_FILES).state is ProbeState.NOTED
+    assert bound == []
+    assert {line.name for line in found.not_held} == {ProbeName.LOCAL}
+
+
+@pytest.mark.parametrize(
+    ("answer", "told"),
+    [
+        (said(exit_code=81, stderr=b"cat: No such file"), "not the one that was written"),
+        (said(b"another nonce\n/source ro\n"), "not the one that was written"),
+        (said(b"NONCE\n", exit_code=82), "could be written to"),
+        (said(b"NONCE\n/source rw,relatime\n"), "not read-only"),
+        (said(b"NONCE\n/source ro\n/source/below rw\n"), "other mounts"),
+        (said(b"NONCE\n"), "other mounts"),
+    ],
+)
+def test_files_that_are_not_shared_are_copied_and_no_launch_is_refused(
+    answer: Outcome, told: str, engine: FakeEngine, base: OciImage, tmp_path: Path
+) -> None:
+    loaded = engine.load(base, tmp_path)
+    with planted(tmp_path) as found:
+
+        def shared(_: ContainerPlan) -> Outcome:
+            return replace(answer, stdout=answer.stdout.replace(b"NONCE", found.nonce.encode()))
+
+        engine._shared = shared  # type: ignore[method-assign]
+        plan = probe_plan(loaded, init=INIT, token="0" * 16, labels=LABELS, name="shared", seconds=9)
+        why = why_not_shared(engine, replace(plan, read_only_binds=(found.bind,)), found)
+    line_ = judge_shared(DOCKER_FACTS, why)
+    assert told in line_.detail
+    assert line_.state is ProbeState.NOTED
+    assert engine.containers == {}
+
+
+def test_an_engine_that_refuses_the_bind_gets_a_copy(
+    engine: FakeEngine, base: OciImage, tmp_path: Path
+) -> None:
+    loaded = engine.load(base, tmp_path)
+    engine.fails["create"] = HostError("bind source path does not exist")
+    with planted(tmp_path) as found:
+        plan = probe_plan(loaded, init=INIT, token="0" * 16, labels=LABELS, name="shared", seconds=9)
+        assert "does not exist" in why_not_shared(engine, replace(plan, read_only_binds=(found.bind,)), found)
+    assert engine.containers == {}
+
+
 def test_the_attack_is_the_agent_s() -> None:
     assert hostile_plan().user == (1000, 1000)
     for weapon in ("kill -STOP", "kill -KILL", "/proc/1/fd/", "setsid", "trap ''"):
@@ -215,13 +288,14 @@ def good(engine: FakeEngine, base: OciImage) -> HostProbe:
     lines = (*judge_engine(DOCKER_FACTS, ImageIdKind.CONFIG), *judge_inside(inside(base), DOCKER_FACTS))
     names = (ProbeName.DEATH_WATCH, ProbeName.CLIENT_DEATH, ProbeName.DEADLINE)
     watched = Watched(gone_after=0.1, harm=())
+    shared = judge_shared(DOCKER_FACTS, "")
     return HostProbe(
         boot_id="b" * 36,
         base=base.digest,
         facts=DOCKER_FACTS,
         id_kind=ImageIdKind.CONFIG,
         uid_map=((0, 100000, 65536),),
-        lines=(*lines, *(judge_watch(name, "x", watched, 5.0) for name in names)),
+        lines=(*lines, *(judge_watch(name, "x", watched, 5.0) for name in names), shared),
     )
 
 

@@ -258,6 +258,14 @@ def test_each_difference_inside_is_named(
     assert named in {difference.what for difference in inside(**changes)}
 
 
+def test_the_watch_s_place_is_not_the_agent_s(inside: Callable[..., tuple[Difference, ...]]) -> None:
+    """As an engine that knows no owner of a tmpfs would leave it: open to all."""
+    lines = "yes /home/agent\nyes /tmp\nyes /workspace\nyes /run\n"
+    lines += "".join(f"no {place}\n" for place in WRITABLE_NEVER)
+    (difference,) = inside(writable=lines)
+    assert difference.what == "/run writable by the agent"
+
+
 @pytest.mark.parametrize("path", WRITABLE_NEVER)
 def test_what_must_never_be_writable(inside: Callable[..., tuple[Difference, ...]], path: str) -> None:
     lines = "yes /home/agent\nyes /tmp\nyes /workspace\nno /run\n"

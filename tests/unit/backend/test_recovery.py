@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from backend.journal import FINAL, Boundary, Entry, Intent
+from backend.containers import VolumePlan
+from backend.journal import FINAL, Boundary, Entry, Intent, Journal
 from backend.ownership import LABEL_OWNER, LABEL_STATE
 from backend.plan import plan_launch
 from backend.recovery import Leftover, plan_recovery, recover
@@ -18,7 +19,7 @@ from images.errors import HostError
 from provenance.verify import VerifiedImage
 from tests.fakes.admitted import NOW, STATE, Bench, admitted_of, request
 from tests.fakes.engine import DOCKER_FACTS
-from tests.fakes.kills import KILLS, When
+from tests.fakes.kills import KILLS, DyingJournal, When
 from tests.unit.backend.test_journal import walk_to
 
 DEAD, ALIVE = "d" * 32, "a" * 32
@@ -59,6 +60,28 @@ def test_the_plan_is_a_table(boundary: Boundary, lease: str, there: bool) -> Non
     dead = lease == DEAD
     assert len(plan.remove) == (1 if there and dead else 0)
     assert plan.close == (("run.1",) if dead and boundary not in FINAL else ())
+
+
+@pytest.mark.parametrize("lease", [DEAD, ALIVE])
+@pytest.mark.parametrize("boundary", list(Boundary))
+def test_a_fresh_leased_container_is_left_and_its_launch_stays_open(boundary: Boundary, lease: str) -> None:
+    """Which is fresh, is the survey's to say; see test_leased.py."""
+    found = leftover(lease)
+    plan = plan_recovery(
+        [entry(boundary, lease=lease)],
+        [found],
+        frozenset({ALIVE}),
+        fresh=frozenset({found.container_id}),
+        **HERE,
+    )
+    assert plan.nothing
+
+
+def test_an_adopted_container_is_its_new_controller_s_whatever_its_label_says() -> None:
+    assert plan_recovery([entry(lease=ALIVE)], [leftover(DEAD)], frozenset({ALIVE}), **HERE).nothing
+    # And the other way: a label that somebody living had is no protection.
+    other = plan_recovery([entry(lease=DEAD)], [leftover(ALIVE)], frozenset({ALIVE}), **HERE)
+    assert len(other.remove) == 1
 
 
 def test_tools_and_unknown_launches_of_the_dead_are_removed() -> None:
@@ -118,6 +141,23 @@ def test_the_living_and_the_neighbours_are_left_alone(at: Bench, verified: Verif
     assert (at.leases / at.owner.lease_id).exists()
 
 
+def test_what_an_engine_lists_wrongly_is_judged_by_its_own_labels(
+    at: Bench, verified: VerifiedImage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A filter that an engine reads otherwise must not cost a neighbour its container or volume."""
+    dead = dataclasses.replace(at.owner, lease_id=DEAD)
+    plan = plan_launch(admitted_of(verified), request(), dead)
+    at.engine.load(plan.container.image.image, Path("/nowhere"))
+    labels = tuple(sorted((dict(plan.container.labels) | {LABEL_STATE: "6" * 32}).items()))
+    neighbour = at.engine.create(dataclasses.replace(plan.container, name="other", labels=labels))
+    at.engine.create_volume(VolumePlan(name="aib-other", labels=labels))
+    monkeypatch.setattr(at.engine, "list_labelled", lambda *_: tuple(at.engine.containers))
+    monkeypatch.setattr(at.engine, "list_volumes", lambda *_: tuple(at.engine.volumes))
+    assert recover(at.engine, at.journal, at.leases, STATE, lambda: NOW).nothing
+    assert set(at.engine.containers) == {neighbour}
+    assert set(at.engine.volumes) == {"aib-other"}
+
+
 def test_an_engine_that_cannot_remove_leaves_the_entry_open(at: Bench, verified: VerifiedImage) -> None:
     left_by_the_dead(at, verified, Boundary.STARTED)
     at.engine.fails["remove"] = HostError("cannot remove")
@@ -130,6 +170,17 @@ def test_an_engine_that_cannot_remove_leaves_the_entry_open(at: Bench, verified:
 def test_every_boundary_of_the_journal_has_its_kill_tests() -> None:
     """The real tests are made from this table; a launch that never crosses one of these fails them."""
     assert set(KILLS) == set(itertools.product(Boundary, When))
+
+
+def test_every_write_of_the_journal_has_its_kill_tests() -> None:
+    """Found in the code: a new way to write to it, that no test kills, fails here."""
+    writes = {
+        name
+        for name, act in vars(Journal).items()
+        if "_writing" in getattr(getattr(act, "__code__", None), "co_names", ())
+    }
+    assert writes == {"intend", "advance", "adopt", "audit"}
+    assert writes <= set(vars(DyingJournal))
 
 
 class Killed(BaseException):

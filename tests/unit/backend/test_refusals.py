@@ -9,31 +9,52 @@ from pathlib import Path
 
 import pytest
 
+from backend.account import account_of
 from backend.admission import DEVELOPMENT_ALLOWS, admit
+from backend.host import Host, look_at_host
 from backend.journal import Boundary
 from backend.launch import launch
-from backend.plan import LaunchClass, account_of, plan_launch
-from backend.probe import ProbeName
+from backend.logins.leasing import lease_login
+from backend.plan import plan_launch
+from backend.probe import HostCheck, ProbeLine, ProbeName
+from backend.projection.credentials import read_credential
+from backend.projection.routes import Route
 from backend.records import LaunchEnding, Observed, predicate
+from backend.requests import LaunchClass
 from images.digests import Digest
 from images.errors import LaunchReason, LaunchRefused
 from images.oci import Platform
 from provenance.layout import open_image
-from provenance.policy import Mode
+from provenance.policy import Enable, Mode
 from provenance.policy_model import ACCEPTABLE
 from provenance.verify import VerifiedImage
-from tests.fakes.admitted import NOW, Bench, admitted_of, probe_of, request
+from tests.fakes.admitted import NOW, Bench, admitted_of, networked, probe_of, request
+from tests.fakes.enabled import turned_on
 from tests.fakes.engine import DOCKER_FACTS, said
+from tests.fakes.kept_logins import CLAUDE, store_at
 from tests.fakes.layouts import make_image
 from tests.fakes.locks import AMD64
+from tests.fakes.projected import credential, named, projecting_argv, projection
+from tests.fakes.sources import source_of
 
 REFERENCE = Path(__file__).resolve().parents[3] / "docs" / "reference"
 Meet = Callable[[Bench, VerifiedImage], object]
 
 
 def admitting(verified: VerifiedImage, *missing: ProbeName, **given: object) -> object:
-    options = {"facts": DOCKER_FACTS, "platform": AMD64} | given
+    options = {"facts": DOCKER_FACTS, "platform": AMD64, "host": ()} | given
     return admit(verified, verified.policy, probe_of(*missing), **options)  # type: ignore[arg-type]
+
+
+def host_of(at: Bench, name: HostCheck, file: str = "", *, rootless: bool = True) -> tuple[ProbeLine, ...]:
+    """One line about a host that has no file but this one, and no state where it should be."""
+    root = at.leases.parent / "host"
+    if file:
+        (root / file).parent.mkdir(parents=True)
+        (root / file).write_text("1")
+    facts = dataclasses.replace(DOCKER_FACTS, rootless=rootless)
+    lines = look_at_host(Host(facts=facts, uid_map=(), state=root / "gone", keys=(root / file,), root=root))
+    return tuple(line for line in lines if line.name is name)
 
 
 def unpinned(verified: VerifiedImage) -> VerifiedImage:
@@ -68,17 +89,34 @@ def missing_program(at: Bench, verified: VerifiedImage) -> object:
     return asked(at, verified)
 
 
+def unusable(at: Bench, verified: VerifiedImage) -> object:
+    at.engine.faults = b"cannot-create\n"
+    return asked(at, verified, source=source_of(at.leases.parent))
+
+
 def rooted(at: Bench, _: VerifiedImage) -> object:
     layout = at.leases.parent / "rooted"
     return account_of(open_image(layout, make_image(layout, config={"User": "0:0"})))
 
 
+def not_placed(at: Bench, verified: VerifiedImage) -> object:
+    given = projection(Route.PI_OAUTH)
+    at.engine.answers[projecting_argv(given)] = said(exit_code=1, stderr=b"tar: no room")
+    return asked(at, verified, projection=given)
+
+
 OTHER = Digest.of(b"another")
+PEER = "api.anthropic.com:443"
 MEET: dict[LaunchReason, Meet] = {
     LaunchReason.NOT_VERIFIED: lambda _, v: admitting(dataclasses.replace(v, summary=None)),
     LaunchReason.NO_EXPECTATION: lambda _, v: admitting(dataclasses.replace(v, checks=())),
     LaunchReason.POLICY: lambda _, v: admit(
-        v, dataclasses.replace(v.policy, digest=OTHER), probe_of(), facts=DOCKER_FACTS, platform=AMD64
+        v,
+        dataclasses.replace(v.policy, digest=OTHER),
+        probe_of(),
+        facts=DOCKER_FACTS,
+        platform=AMD64,
+        host=(),
     ),
     LaunchReason.UNPINNED_BASE: lambda _, v: admitting(unpinned(v)),
     LaunchReason.PLATFORM: lambda _, v: admitting(v, platform=Platform.parse("linux/arm64")),
@@ -88,16 +126,55 @@ MEET: dict[LaunchReason, Meet] = {
     LaunchReason.STORAGE_DRIVER: lambda _, v: admitting(v, ProbeName.STORAGE),
     LaunchReason.LIMITS_NOT_ENFORCED: lambda _, v: admitting(v, ProbeName.PIDS_LIMIT),
     LaunchReason.DEATH_WATCH: lambda _, v: admitting(v, ProbeName.DEATH_WATCH),
-    LaunchReason.KEYS_READABLE: lambda _, v: admitting(v, exposed_keys=(Path("/keys/builder.key"),)),
+    LaunchReason.KEYS_READABLE: lambda at, v: admitting(
+        v, host=host_of(at, HostCheck.KEYS, "keys/builder.key", rootless=False)
+    ),
+    LaunchReason.SELINUX: lambda at, v: admitting(
+        v, host=host_of(at, HostCheck.SELINUX, "sys/fs/selinux/enforce")
+    ),
+    LaunchReason.SUBORDINATE_IDS: lambda at, v: admitting(v, host=host_of(at, HostCheck.SUBORDINATE_IDS)),
+    LaunchReason.HOST_ROOM: lambda at, v: admitting(v, host=host_of(at, HostCheck.DISK)),
     LaunchReason.IMAGE_ID: lambda at, v: tampered(at, v, image_id=str(OTHER)),
     LaunchReason.READ_BACK: lambda at, v: tampered(at, v, read_only_root=False),
-    LaunchReason.NETWORK_UNSUPPORTED: lambda at, v: asked(at, v, allow=("api.anthropic.com:443",)),
+    LaunchReason.NETWORK_UNSUPPORTED: lambda at, v: launch(
+        at.controller, admitted_of(networked(v, PEER), shared_files=False), request(allow=(PEER,))
+    ),
+    LaunchReason.NETWORK_CEILING: lambda at, v: asked(at, v, allow=(PEER,)),
+    LaunchReason.NETWORK_RELAY: lambda at, v: asked(at, networked(v, PEER, renderer=4), allow=(PEER,)),
     LaunchReason.UNKNOWN_AGENT: lambda at, v: asked(at, v, command=(), agent="goose"),
     LaunchReason.COMMAND_MISSING: missing_program,
-    LaunchReason.CLASS_UNSUPPORTED: lambda at, v: asked(at, v, launch_class=LaunchClass.REVIEW),
+    LaunchReason.CLASS_UNSUPPORTED: lambda at, v: asked(at, v, launch_class=LaunchClass.DETECT),
+    LaunchReason.SOURCE_REQUIRED: lambda at, v: asked(at, v, launch_class=LaunchClass.REVIEW),
+    LaunchReason.NOT_A_CANDIDATE: lambda at, v: asked(
+        at, v, launch_class=LaunchClass.FIX, source=source_of(at.leases.parent)
+    ),
+    LaunchReason.COMMAND_ONLY: lambda at, v: asked(
+        at,
+        v,
+        launch_class=LaunchClass.EXPORT_COMMAND,
+        source=source_of(at.leases.parent),
+        command=(),
+        agent="pi",
+    ),
+    LaunchReason.WORKSPACE: unusable,
+    LaunchReason.CREDENTIAL_ROUTE: lambda at, v: asked(at, v, projection=projection(Route.OPENCODE_API_KEY)),
+    LaunchReason.CREDENTIAL_FOR_HOSTING: lambda *_: read_credential(
+        named(Route.PI_API_KEY), b"gh" + b"p_" + b"a1" * 18, NOW
+    ),
+    LaunchReason.CREDENTIAL_BUSY: lambda at, _: twice_leased(at.leases.parent / "logins"),
+    LaunchReason.PROJECTION: not_placed,
+    LaunchReason.NOT_INSTALLED: lambda _, v: turned_on(v, Enable(mcp=("nowhere",))),
+    LaunchReason.SERVER_SECRET: lambda at, v: launch(at.controller, turned_on(v), request()),
     LaunchReason.RUN_TAKEN: twice,
     LaunchReason.RUN_PINNED: moved,
 }
+
+
+def twice_leased(root: Path) -> None:
+    store = store_at(root)
+    store.write(CLAUDE, (credential(Route.CLAUDE_LOGIN),), NOW, encrypted=False)
+    with lease_login(store, CLAUDE, lambda: NOW), lease_login(store, CLAUDE, lambda: NOW):
+        raise AssertionError("two launches have it")
 
 
 @pytest.mark.parametrize("reason", list(LaunchReason))

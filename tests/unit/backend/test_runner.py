@@ -268,7 +268,12 @@ def test_output_to_a_private_file_is_bounded(tmp_path: Path) -> None:
     assert target.stat().st_mode & 0o777 == 0o600
     flooded = run(command("cat", "/dev/zero", stdout_path=target, stdout_limit=100_000))
     assert flooded.ending is Ending.OVERFLOWED
-    assert target.stat().st_size < 10_000_000
+    assert target.stat().st_size == 100_000
+    # Also by one that has ended before anybody looks, and never at the limit itself.
+    for limit, ending in ((100, Ending.EXITED), (99, Ending.OVERFLOWED)):
+        quick = run(command("printf", "%100s", "x", stdout_path=target, stdout_limit=limit))
+        assert (quick.ending, quick.ok) == (ending, limit == 100)
+        assert target.stat().st_size == limit
 
 
 def test_output_is_never_written_through_a_link(tmp_path: Path) -> None:
