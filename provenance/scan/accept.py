@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from images.digests import Digest
 from images.errors import CredentialFound, VerifyFailed
 from images.oci import OciImage
 from provenance.scan.report import ScanReport, Verdict
@@ -44,3 +45,22 @@ def accept(report: ScanReport, image: OciImage, *, min_ruleset: int = 1) -> Clea
             f"the scan is incomplete: {why}", where=str(image.digest), hint=hint, reason="incomplete"
         )
     return CleanImage(image, report)
+
+
+def require_opened(report: ScanReport, *, accepted: frozenset[Digest]) -> None:
+    """Every archive inside was opened, is the base's or a locked artifact's, or accepted by its hash.
+
+    Raises CredentialFound naming the first that is not. What was too much to be listed is not accepted.
+    """
+    left = [member for member in report.opaque if not member.by and member.digest not in accepted]
+    unlisted = report.opaque_count - len(report.opaque)
+    if not left and not unlisted:
+        return
+    shown = (f"{one.path} ({one.format}, {one.digest}): {one.reason}" for one in left)
+    first = next(shown, "too many to list")
+    raise CredentialFound(
+        f"{len(left) + unlisted} archives inside were not opened: {first}",
+        where=report.subject,
+        hint=f"builder scan --strict {report.subject}",
+        reason="not-opened",
+    )

@@ -9,7 +9,7 @@ from importlib import resources
 
 from images.digests import Digest
 from images.errors import UsageError
-from images.strictjson import JsonValue, read_object
+from images.strictjson import JsonValue, is_number, read_object
 
 ALLOW_FILE = "allowlist.json"
 _SAME_AS = {"private-key-der": "private-key"}
@@ -100,7 +100,7 @@ def shipped_allow_list() -> AllowList:
 def parse_allow_list(raw: bytes) -> AllowList:
     """Strict: closed keys, unique ids, a reason for each entry. Raises UsageError."""
     document = read_object(raw, ALLOW_FILE)
-    if set(document) != {"schema", "values", "places"} or document["schema"] != 1:
+    if set(document) != {"schema", "values", "places"} or not is_number(document["schema"], 1):
         raise UsageError("not an allow-list of schema 1", where=ALLOW_FILE)
     values = [AllowedValue(*row) for row in _rows(document["values"], ("id", "rule", "sha256", "why"))]
     keys = ("id", "rule", "package", "version", "path", "why")

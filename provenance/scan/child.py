@@ -11,6 +11,7 @@ from provenance.scan.archive_sources import archive_sources
 from provenance.scan.collect import shown_text
 from provenance.scan.engine import Engine
 from provenance.scan.incomplete import incomplete_report
+from provenance.scan.known import known_shapes
 from provenance.scan.passes import scan_sources
 from provenance.scan.report import ScanReport
 from provenance.scan.report_json import report_to_json
@@ -42,7 +43,7 @@ def _scan(request: ScanRequest) -> ScanReport:
             raise UsageError(broken.what, where=broken.where) from None
         subject = request.digest or f"archive:{request.path.name}"
         return incomplete_report(subject, allow, shown_text(str(broken)))
-    return scan_sources(sources, request, allow, Engine())
+    return scan_sources(sources, request, allow, Engine(known=known_shapes(request.known)))
 
 
 def _sources(request: ScanRequest) -> Sources:

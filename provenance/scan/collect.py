@@ -8,7 +8,7 @@ import threading
 from dataclasses import dataclass, field
 
 from images.credentials import Secret
-from images.redaction import redact
+from images.redaction import hide, redact
 from provenance.scan.allow import AllowList, Packages
 from provenance.scan.report import (
     MAX_FINDINGS,
@@ -17,11 +17,12 @@ from provenance.scan.report import (
     BlobCoverage,
     Cleared,
     Finding,
-    NestedMember,
+    OpaqueMember,
     Place,
 )
 
 MAX_PATH = 512
+INSIDE = "!"  # in a path: before what lies inside of an archive
 
 
 @dataclass(slots=True)
@@ -30,17 +31,26 @@ class Collected:
 
     findings: dict[tuple[str, Place], Finding] = field(default_factory=dict)
     cleared: dict[tuple[str, Place], Cleared] = field(default_factory=dict)
-    nested: list[NestedMember] = field(default_factory=list)
-    nested_count: int = 0
+    opened: int = 0
+    opened_bytes: int = 0
+    opaque: list[OpaqueMember] = field(default_factory=list)
+    opaque_count: int = 0
     coverage: list[BlobCoverage] = field(default_factory=list)
     incomplete: list[str] = field(default_factory=list)
+    # Opaque members, by number, that are still to be hashed: layer and unredacted path.
+    unhashed: dict[int, tuple[str, str]] = field(default_factory=dict)
+    # Layer and unredacted path of the file that each finding lies in.
+    files: dict[tuple[str, Place], tuple[str, str]] = field(default_factory=dict)
 
 
 class Collector:
     """Shared by the threads of one scan."""
 
-    def __init__(self, key: Secret, allow: AllowList, packages: Packages) -> None:
+    def __init__(
+        self, key: Secret, allow: AllowList, packages: Packages, known: tuple[Secret, ...] = ()
+    ) -> None:
         self._key = key
+        self._known = known
         self._allow = allow
         self._packages = packages
         self._lock = threading.Lock()
@@ -49,7 +59,7 @@ class Collector:
     def found(self, rule: str, place: Place, value: bytes) -> None:
         """One credential at an unredacted place."""
         entry = self._allow.entry_for(rule, value, self._packages.locate(place.path))
-        shown = Place(place.kind, place.blob, shown_text(place.path), place.offset)
+        shown = Place(place.kind, place.blob, self.shown(place.path), place.offset)
         finding = Finding(rule, shown, keyed_hash(self._key, value))
         with self._lock:
             gathered = self.collected
@@ -57,16 +67,30 @@ class Collector:
                 gathered.cleared.setdefault((rule, shown), Cleared(finding, entry))
             else:
                 gathered.findings.setdefault((rule, shown), finding)
+                gathered.files.setdefault((rule, shown), (place.blob, place.path.partition(INSIDE)[0]))
             if len(gathered.findings) + len(gathered.cleared) <= MAX_FINDINGS:
                 return
         raise TooMany(f"more than {MAX_FINDINGS} findings")
 
-    def nested(self, member: NestedMember) -> None:
-        """An archive that was not opened."""
+    def shown(self, text: str) -> str:
+        """As :func:`shown_text`, and without the operator's own values."""
+        return shown_text(hide(text, self._known) if self._known else text)
+
+    def opened(self, files: int, size: int) -> None:
+        """Archives that were opened, and how much was scanned of what they hold."""
         with self._lock:
-            self.collected.nested_count += 1
-            if len(self.collected.nested) < MAX_LISTED:
-                self.collected.nested.append(member)
+            self.collected.opened += files
+            self.collected.opened_bytes += size
+
+    def opaque(self, member: OpaqueMember, unhashed: str = "") -> None:
+        """An archive that was not opened, or not to its end. ``unhashed``: its path, if nobody hashed it."""
+        with self._lock:
+            gathered = self.collected
+            gathered.opaque_count += 1
+            if len(gathered.opaque) < MAX_LISTED:
+                if unhashed:
+                    gathered.unhashed[len(gathered.opaque)] = (member.layer, unhashed)
+                gathered.opaque.append(member)
 
     def covered(self, blob: BlobCoverage) -> None:
         """A layer or document is done, or its pass has ended early."""
@@ -77,7 +101,7 @@ class Collector:
         """Something was not read."""
         with self._lock:
             if len(self.collected.incomplete) < MAX_REASONS:
-                self.collected.incomplete.append(shown_text(reason))
+                self.collected.incomplete.append(self.shown(reason))
 
 
 class TooMany(Exception):

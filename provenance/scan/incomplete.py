@@ -18,7 +18,9 @@ def incomplete_report(subject: str, allow: AllowList, reason: str) -> ScanReport
         coverage=(),
         findings=(),
         cleared=(),
-        nested=(),
-        nested_count=0,
+        opened=0,
+        opened_bytes=0,
+        opaque=(),
+        opaque_count=0,
         incomplete=(reason,),
     )

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import base64
+import functools
 import re
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
-from images.credentials import MAX_CREDENTIAL, SHAPES, Confirm, LeftEdge, Shape
+from images.credentials import MAX_CREDENTIAL, Confirm, LeftEdge, Shape
+from images.disguises import escaped_pattern, unescape
 from images.errors import UsageError
 from images.strictjson import read_object
 from provenance.scan.engine import Bytes, Candidate, Encoding
@@ -18,9 +20,10 @@ from provenance.scan.engine import Bytes, Candidate, Encoding
 LEFT_CONTEXT: Final = 64
 RIGHT_CONTEXT: Final = 2 * MAX_CREDENTIAL
 
-_PATTERNS: Final = {shape.id: re.compile(shape.pattern, re.DOTALL) for shape in SHAPES}
-_BASE64_RUN: Final = re.compile(rb"(?:[A-Za-z0-9+/_\-]|(?:\\r)?\\n|\s)*={0,2}")
-_BASE64_GAPS: Final = re.compile(rb"\\r|\\n|\s")
+_BASE64_RUN: Final = re.compile(rb"(?:[A-Za-z0-9+/_\-]|\\+[rn/]|%2[BbFf]|\s)*={0,2}")
+_BASE64_GAPS: Final = re.compile(rb"\\+[rn]|\s|\\")
+_BASE64_PERCENT: Final = re.compile(rb"%2([BbFf])")
+_HEX_RUN: Final = re.compile(rb"(?:[0-9a-fA-F]{2})*")
 _UTF16_RUN: Final = re.compile(rb"(?:[\x01-\x7f]\x00)*[\x01-\x7f]?")
 _WORD_BEFORE: Final = re.compile(rb"[A-Za-z0-9]")
 _ESCAPE_BEFORE: Final = re.compile(rb"(?:\\[nrt]|%[0-9A-Fa-f]{2}|\\u00[0-9a-fA-F]{2}|\\x[0-9a-fA-F]{2})\Z")
@@ -59,16 +62,65 @@ def judge(buffer: Bytes, candidate: Candidate) -> Confirmed | None:
             return None
         value = _plain(_decode_base64(buffer, start), probe.lead, probe.shape)
     else:
-        end = min(len(buffer), candidate.at + RIGHT_CONTEXT)
-        run = _UTF16_RUN.match(buffer, candidate.at, end)
-        value = _plain(run.group()[::2], 0, probe.shape) if run else None
+        value = _decoded(buffer, candidate.at, probe.shape, probe.encoding)
     return None if value is None else Confirmed(probe.shape.id, probe.encoding, value)
+
+
+def _decoded(buffer: Bytes, at: int, shape: Shape, encoding: Encoding) -> bytes | None:
+    """The credential that is written down here character by character, each in the same way."""
+    end = min(len(buffer), at + RIGHT_CONTEXT)
+    if encoding is Encoding.ESCAPED:
+        if shape.left is LeftEdge.WORD and not _left_edge_holds(buffer, at):
+            return None
+        if shape.confirm is Confirm.KNOWN:
+            return _escaped_value(buffer, at, end, shape)
+        return _unescaped(bytes(buffer[at:end]), shape)
+    if encoding is Encoding.HEX:
+        digits = _HEX_RUN.match(buffer, at, end)
+        before = _one_byte(bytes(buffer[max(0, at - 2) : at]))
+        return _plain(before + bytes.fromhex(digits.group().decode()), len(before), shape) if digits else None
+    run = _UTF16_RUN.match(buffer, at, end)
+    return _plain(run.group()[::2], 0, shape) if run else None
+
+
+def _unescaped(text: bytes, shape: Shape) -> bytes | None:
+    """In steps: hardly a candidate is one, and hardly a credential is long."""
+    value = None
+    for length in (_ESCAPED_START, _ESCAPED_MOST, len(text)):
+        piece = unescape(text[:length]).text
+        if not piece.startswith(shape.prefixes):
+            return None
+        value = _plain(piece, 0, shape)
+        # One that ends with the piece may go on behind it.
+        if length >= len(text) or (value is not None and len(value) < len(piece) - _ESCAPED_CUT):
+            return value
+    return value
+
+
+@functools.cache
+def _escaped_pattern(shape: Shape) -> re.Pattern[bytes]:
+    return re.compile(b"|".join(escaped_pattern(prefix) for prefix in shape.prefixes), re.DOTALL)
+
+
+def _escaped_value(buffer: Bytes, at: int, end: int, shape: Shape) -> bytes | None:
+    """A known value with some of its characters escaped, each by whatever rule."""
+    return shape.prefixes[0] if _escaped_pattern(shape).match(buffer, at, end) else None
+
+
+def _one_byte(digits: bytes) -> bytes:
+    whole = len(digits) == 2 and _HEX_RUN.fullmatch(digits)
+    return bytes.fromhex(digits.decode()) if whole else b""
+
+
+@functools.cache
+def _pattern(shape: Shape) -> re.Pattern[bytes]:
+    return re.compile(shape.pattern, re.DOTALL)
 
 
 def _plain(buffer: Bytes, at: int, shape: Shape) -> bytes | None:
     if shape.left is LeftEdge.WORD and not _left_edge_holds(buffer, at):
         return None
-    match = _PATTERNS[shape.id].match(buffer, at, min(len(buffer), at + MAX_CREDENTIAL))
+    match = _pattern(shape).match(buffer, at, min(len(buffer), at + MAX_CREDENTIAL))
     if match is None:
         return None
     return _CONFIRM[shape.confirm](buffer, at, match.group(), match.group(1))
@@ -82,6 +134,7 @@ def _left_edge_holds(buffer: Bytes, at: int) -> bool:
 def _decode_base64(buffer: Bytes, start: int) -> bytes:
     run = _BASE64_RUN.match(buffer, start, min(len(buffer), start + RIGHT_CONTEXT))
     text = _BASE64_GAPS.sub(b"", run.group()) if run else b""
+    text = _BASE64_PERCENT.sub(lambda found: b"+" if found.group(1) in b"Bb" else b"/", text)
     text = text.rstrip(b"=").translate(bytes.maketrans(b"-_", b"+/"))
     whole = len(text) - (len(text) % 4 == 1)
     return base64.b64decode(text[:whole] + b"=" * (-whole % 4))
@@ -102,6 +155,30 @@ def _crc32(_buffer: Bytes, _at: int, value: bytes, body: bytes) -> bytes | None:
         number, rest = divmod(number, 62)
         expected.append(_BASE62[rest])
     return value if bytes(reversed(expected)) == body[-6:] else None
+
+
+_ESCAPED_START: Final = 320
+_ESCAPED_MOST: Final = 4096
+_ESCAPED_CUT: Final = 16  # bytes of an escape that the end of a piece may cut in two
+_BECH32: Final = b"qpzry9x8gf2tvdw0s3jn54khce6mua7l"
+_BECH32_GENERATOR: Final = (0x3B6A57B2, 0x26508E6D, 0x1EA119FA, 0x3D4233DD, 0x2A1462B3)
+
+
+def _bech32(_buffer: Bytes, _at: int, value: bytes, _body: bytes) -> bytes | None:
+    """BIP 173: the remainder over what stands before the last 1, and over what follows, is one."""
+    human, _, data = value.lower().rpartition(b"1")
+    spread = [byte >> 5 for byte in human] + [0] + [byte & 31 for byte in human]
+    remainder = 1
+    for number in (*spread, *(_BECH32.find(letter) for letter in data)):
+        top = remainder >> 25
+        remainder = (remainder & 0x1FFFFFF) << 5 ^ number
+        for bit, generator in enumerate(_BECH32_GENERATOR):
+            remainder ^= generator if top >> bit & 1 else 0
+    return value if remainder == 1 else None
+
+
+def _known(_buffer: Bytes, _at: int, value: bytes, _body: bytes) -> bytes | None:
+    return value
 
 
 def _jwt(_buffer: Bytes, _at: int, value: bytes, _body: bytes) -> bytes | None:
@@ -208,4 +285,6 @@ _CONFIRM: Final[dict[Confirm, Callable[[Bytes, int, bytes, bytes], bytes | None]
     Confirm.JWT: _jwt,
     Confirm.PEM: _pem,
     Confirm.DER: _der,
+    Confirm.BECH32: _bech32,
+    Confirm.KNOWN: _known,
 }

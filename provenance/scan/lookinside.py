@@ -8,7 +8,9 @@ from typing import Final
 
 from images.credential_names import judge_text, judge_urls
 from images.credential_places import HARMLESS_VALUES, LEAST_NAMED_LITERAL, Look, PathRule
+from provenance.scan.collect import Collector
 from provenance.scan.documents import judge_document, literals, parse_loosely
+from provenance.scan.report import Place, PlaceKind
 
 MAX_LOOK_INSIDE: Final = 4 << 20
 
@@ -119,3 +121,15 @@ _LOOKS: Final[dict[Look, Callable[[PathRule, bytes], Iterator[str | bytes]]]] = 
     Look.GIT_CONFIG: _git_config,
     Look.KEY_STORE: _key_store,
 }
+
+
+def apply_rules(
+    rules: tuple[PathRule, ...], content: bytes, blob: str, path: str, collector: Collector
+) -> None:
+    """Look inside under every rule; content that is too large to be looked at leaves the scan incomplete."""
+    for rule in rules:
+        if len(content) > MAX_LOOK_INSIDE and rule.look is not Look.PRESENT:
+            collector.incomplete(f"{path} in {blob}: more than {MAX_LOOK_INSIDE} bytes where {rule.id} looks")
+            continue
+        for value in look_inside(rule, content):
+            collector.found(rule.id, Place(PlaceKind.MEMBER_PATH, blob, path), value)

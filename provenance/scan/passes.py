@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
 
 from images.credentials import RULESET_VERSION
+from images.digests import Digest
 from images.errors import VerifyFailed
 from provenance.layers import layer_chunks
 from provenance.scan.allow import AllowList, Packages
@@ -14,10 +17,10 @@ from provenance.scan.collect import Collector, TooMany
 from provenance.scan.documents import judge_document
 from provenance.scan.engine import Engine, EngineStopped
 from provenance.scan.judge import judge
-from provenance.scan.layer import LayerPass, LinkedPath, apply_rules
-from provenance.scan.lookinside import MAX_LOOK_INSIDE
+from provenance.scan.layer import LayerPass, LinkedPath
+from provenance.scan.lookinside import MAX_LOOK_INSIDE, apply_rules
 from provenance.scan.places import PathTable
-from provenance.scan.report import BlobCoverage, Place, ScanReport
+from provenance.scan.report import IN_FILES, BlobCoverage, Place, ScanReport
 from provenance.scan.request import ScanRequest
 from provenance.scan.ruleset import engine_identity, ruleset_digest
 from provenance.scan.sources import DocumentSource, LayerSource, Sources
@@ -27,7 +30,7 @@ from provenance.scan.tarwalk import Member, MemberKind, TarWalker, Unreadable
 def scan_sources(sources: Sources, request: ScanRequest, allow: AllowList, engine: Engine) -> ScanReport:
     """The report. Faults of the image are in it as incomplete; only a fault of ours raises."""
     table = PathTable()
-    collector = Collector(request.key, allow, Packages(request.packages))
+    collector = Collector(request.key, allow, Packages(request.packages), request.known)
     for reason in sources.missing:
         collector.incomplete(reason)
     extra = tuple(DocumentSource(name, partial(bytes, raw)) for name, raw in request.documents)
@@ -48,6 +51,7 @@ def scan_sources(sources: Sources, request: ScanRequest, allow: AllowList, engin
         linked = [path for found in pool.map(scan_layer, largest_first) for path in found]
     if linked:
         _look_at_links(sources.layers, linked, collector)
+    _hash_files(sources.layers, collector)
     return _report(sources.subject, allow, collector)
 
 
@@ -91,6 +95,58 @@ def _look_at_links(layers: tuple[LayerSource, ...], linked: list[LinkedPath], co
                 collector.incomplete(f"{link.path}: a hard link to {target}, which no layer holds as a file")
 
 
+def _hash_files(layers: tuple[LayerSource, ...], collector: Collector) -> None:
+    """The digest of each file with a finding, so that a lock can explain it: a second reading, if any.
+
+    And of what turned out to be an archive only at its end.
+    """
+    gathered = collector.collected
+    for source in layers:
+        layer = str(source.layer.digest)
+        wanted = {
+            key: path
+            for key, (blob, path) in gathered.files.items()
+            if blob == layer and key in gathered.findings and key[1].kind in IN_FILES
+        }
+        unhashed = {number: path for number, (blob, path) in gathered.unhashed.items() if blob == layer}
+        if not wanted and not unhashed:
+            continue
+        digests = dict(_digests(source, frozenset((*wanted.values(), *unhashed.values())), collector))
+        for number, path in unhashed.items():
+            if path in digests:
+                digest = Digest(digests[path])
+                gathered.opaque[number] = replace(gathered.opaque[number], digest=digest, file=digest)
+        for key, path in wanted.items():
+            gathered.findings[key] = replace(gathered.findings[key], file=digests.get(path, ""))
+
+
+def _digests(source: LayerSource, wanted: frozenset[str], collector: Collector) -> Iterator[tuple[str, str]]:
+    """A name that two members have is none that can be explained."""
+    seen: set[str] = set()
+    sums: dict[str, hashlib._Hash] = {}
+
+    def on_content(member: Member, piece: memoryview, last: bool) -> None:
+        sums.setdefault(member.name, hashlib.sha256()).update(piece)
+        if last and member.name in seen:
+            sums[member.name] = hashlib.sha256(b"two members of one name")
+        if last:
+            seen.add(member.name)
+
+    walker = TarWalker(
+        lambda member: member.kind is MemberKind.FILE and member.name in wanted,
+        on_content,
+        lambda _header, _text: None,
+    )
+    digest = str(source.layer.digest)
+    try:
+        with source.open() as file:
+            for chunk in layer_chunks(file, source.layer, None, digest):
+                walker.feed(memoryview(chunk))
+    except (Unreadable, VerifyFailed) as broken:
+        collector.incomplete(f"layer {digest}: {broken}")
+    yield from ((name, f"sha256:{found.hexdigest()}") for name, found in sums.items())
+
+
 def _contents(
     source: LayerSource, wanted: frozenset[str], collector: Collector
 ) -> Iterator[tuple[Member, bytes]]:
@@ -130,7 +186,9 @@ def _report(subject: str, allow: AllowList, collector: Collector) -> ScanReport:
         coverage=tuple(sorted(gathered.coverage, key=lambda blob: (blob.kind, blob.digest))),
         findings=tuple(gathered.findings[key] for key in sorted(gathered.findings, key=str)),
         cleared=tuple(gathered.cleared[key] for key in sorted(gathered.cleared, key=str)),
-        nested=tuple(sorted(gathered.nested, key=lambda member: (member.layer, member.path))),
-        nested_count=gathered.nested_count,
+        opened=gathered.opened,
+        opened_bytes=gathered.opened_bytes,
+        opaque=tuple(sorted(gathered.opaque, key=lambda one: (one.layer, one.path, one.digest, one.reason))),
+        opaque_count=gathered.opaque_count,
         incomplete=tuple(sorted(set(gathered.incomplete))),
     )

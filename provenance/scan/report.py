@@ -7,9 +7,10 @@ from enum import StrEnum
 
 from images.digests import Digest
 
-REPORT_SCHEMA = 1
+REPORT_SCHEMA = 2
+NESTED = "opened"  # archives inside of layers, as far as the closed list of formats goes
 MAX_FINDINGS = 1000
-MAX_LISTED = 4096  # nested members that are named; all are counted
+MAX_LISTED = 4096  # opaque members that are named; all are counted
 MAX_REASONS = 100
 
 
@@ -34,6 +35,10 @@ class PlaceKind(StrEnum):
     DOCUMENT = "document"  # attestations, bundles, other blobs
 
 
+# Places that lie in a file of a layer.
+IN_FILES = frozenset({PlaceKind.CONTENT, PlaceKind.MEMBER_PATH})
+
+
 @dataclass(frozen=True, slots=True, order=True)
 class Place:
     """Where: the blob's digest, the redacted path of a member or key of a document, an offset in that."""
@@ -51,11 +56,16 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One credential. ``hash``: HMAC-SHA-256 of its value under the run's key, 16 hex digits."""
+    """One credential. ``hash``: HMAC-SHA-256 of its value under the run's key, 16 hex digits.
+
+    ``file``: digest of the layer's own file that it lies in, where it lies in one.
+    """
 
     rule: str
     place: Place
     hash: str
+    file: str = ""
+    explained: str = ""  # the locked artifact or base that the file is a part of; explains, never clears
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,14 +77,21 @@ class Cleared:
 
 
 @dataclass(frozen=True, slots=True)
-class NestedMember:
-    """An archive or compressed file in a layer that was not opened; its bytes were scanned as they are."""
+class OpaqueMember:
+    """An archive or compressed file in a layer that was not opened, or not to its end.
+
+    Its bytes were scanned as they are. ``file``: hash of the layer's own file that it lies in, often itself.
+    ``by``: who answers for it: the base, a locked artifact or the policy; empty: nobody.
+    """
 
     layer: str
     path: str
     format: str
     digest: Digest
     size: int
+    reason: str
+    file: Digest
+    by: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,8 +116,10 @@ class ScanReport:
     coverage: tuple[BlobCoverage, ...]
     findings: tuple[Finding, ...]
     cleared: tuple[Cleared, ...]
-    nested: tuple[NestedMember, ...]
-    nested_count: int
+    opened: int
+    opened_bytes: int
+    opaque: tuple[OpaqueMember, ...]
+    opaque_count: int
     incomplete: tuple[str, ...]
 
     @property
@@ -111,6 +130,11 @@ class ScanReport:
         if self.incomplete or any(blob.scanned != blob.total for blob in self.coverage) or not self.coverage:
             return Verdict.INCOMPLETE
         return Verdict.CLEAN
+
+    @property
+    def unanswered(self) -> int:
+        """Opaque members that nobody answers for; those too many to be listed are among them."""
+        return self.opaque_count - sum(1 for member in self.opaque if member.by)
 
     @property
     def bytes_scanned(self) -> int:

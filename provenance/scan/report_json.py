@@ -13,11 +13,12 @@ from provenance.scan.report import (
     MAX_FINDINGS,
     MAX_LISTED,
     MAX_REASONS,
+    NESTED,
     REPORT_SCHEMA,
     BlobCoverage,
     Cleared,
     Finding,
-    NestedMember,
+    OpaqueMember,
     Place,
     PlaceKind,
     ScanReport,
@@ -56,17 +57,22 @@ def report_document(report: ScanReport) -> dict[str, JsonValue]:
         ],
         "findings": [_finding(finding) for finding in report.findings],
         "cleared": [{"finding": _finding(item.finding), "entry": item.entry} for item in report.cleared],
-        "nested": "none",
-        "nestedCount": report.nested_count,
-        "nestedMembers": [
+        "nested": NESTED,
+        "openedCount": report.opened,
+        "openedBytes": report.opened_bytes,
+        "opaqueCount": report.opaque_count,
+        "opaque": [
             {
                 "layer": member.layer,
                 "path": member.path,
                 "format": member.format,
                 "digest": member.digest,
                 "size": member.size,
+                "reason": member.reason,
+                "file": member.file,
+                "by": member.by,
             }
-            for member in report.nested
+            for member in report.opaque
         ],
         "incomplete": list(report.incomplete),
     }
@@ -78,9 +84,9 @@ def report_from_json(raw: bytes) -> ScanReport:
     _keys(
         document,
         "schema subject verdict ruleset rulesetDigest engine bytesScanned coverage findings cleared nested "
-        "nestedCount nestedMembers incomplete",
+        "openedCount openedBytes opaqueCount opaque incomplete",
     )
-    if document["schema"] != REPORT_SCHEMA or document["nested"] != "none":
+    if document["schema"] != REPORT_SCHEMA or document["nested"] != NESTED:
         raise _broken("another schema than ours")
     report = ScanReport(
         subject=_text(document["subject"]),
@@ -90,14 +96,16 @@ def report_from_json(raw: bytes) -> ScanReport:
         coverage=tuple(_coverage(item) for item in _list(document["coverage"], MAX_BLOBS)),
         findings=tuple(_read_finding(item) for item in _list(document["findings"], MAX_FINDINGS + 1)),
         cleared=tuple(_cleared(item) for item in _list(document["cleared"], MAX_FINDINGS + 1)),
-        nested=tuple(_nested(item) for item in _list(document["nestedMembers"], MAX_LISTED)),
-        nested_count=_count(document["nestedCount"]),
+        opened=_count(document["openedCount"]),
+        opened_bytes=_count(document["openedBytes"]),
+        opaque=tuple(_opaque(item) for item in _list(document["opaque"], MAX_LISTED)),
+        opaque_count=_count(document["opaqueCount"]),
         incomplete=tuple(_text(item) for item in _list(document["incomplete"], MAX_REASONS)),
     )
     if document["verdict"] != report.verdict.value or document["bytesScanned"] != report.bytes_scanned:
         raise _broken("its verdict or sum does not follow from its content")
-    if report.nested_count < len(report.nested):
-        raise _broken("it lists more nested members than it counts")
+    if report.opaque_count < len(report.opaque):
+        raise _broken("it lists more opaque members than it counts")
     return report
 
 
@@ -110,11 +118,13 @@ def _finding(finding: Finding) -> dict[str, JsonValue]:
         "path": place.path,
         "offset": place.offset,
         "hash": finding.hash,
+        "file": finding.file,
+        "explained": finding.explained,
     }
 
 
 def _read_finding(value: JsonValue) -> Finding:
-    item = _object(value, "rule kind blob path offset hash")
+    item = _object(value, "rule kind blob path offset hash file explained")
     kind = _text(item["kind"])
     if kind not in set(PlaceKind):
         raise _broken(f"a place of kind {kind[:40]!r}")
@@ -128,7 +138,7 @@ def _read_finding(value: JsonValue) -> Finding:
         _text(item["path"]),
         None if offset is None else _count(offset),
     )
-    return Finding(_text(item["rule"]), place, short)
+    return Finding(_text(item["rule"]), place, short, _text(item["file"]), _text(item["explained"]))
 
 
 def _cleared(value: JsonValue) -> Cleared:
@@ -136,14 +146,17 @@ def _cleared(value: JsonValue) -> Cleared:
     return Cleared(_read_finding(item["finding"]), _text(item["entry"]))
 
 
-def _nested(value: JsonValue) -> NestedMember:
-    item = _object(value, "layer path format digest size")
-    return NestedMember(
+def _opaque(value: JsonValue) -> OpaqueMember:
+    item = _object(value, "layer path format digest size reason file by")
+    return OpaqueMember(
         _text(item["layer"]),
         _text(item["path"]),
         _text(item["format"]),
         _digest(item["digest"]),
         _count(item["size"]),
+        _text(item["reason"]),
+        _digest(item["file"]),
+        _text(item["by"]),
     )
 
 

@@ -29,7 +29,10 @@ class Target(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScanRequest:
-    """``key``: of the short hashes, fresh for each run. ``documents``: (name, bytes) of bundles."""
+    """``key``: of the short hashes, fresh for each run. ``documents``: (name, bytes) of bundles.
+
+    ``known``: the operator's own values. They are here alone: not in argv, not in the environment.
+    """
 
     target: Target
     path: Path
@@ -38,9 +41,10 @@ class ScanRequest:
     threads: int = 2
     documents: tuple[tuple[str, bytes], ...] = ()
     packages: tuple[PackageTree, ...] = ()
+    known: tuple[Secret, ...] = ()
 
     def to_json(self) -> bytes:
-        """For the child alone: it holds the key."""
+        """For the child alone: it holds the key and the known values."""
         return json.dumps(
             {
                 "target": self.target.value,
@@ -50,6 +54,7 @@ class ScanRequest:
                 "threads": self.threads,
                 "documents": [[name, base64.b64encode(raw).decode()] for name, raw in self.documents],
                 "packages": [[tree.prefix, tree.name, tree.version] for tree in self.packages],
+                "known": [[base64.b64encode(value.reveal()).decode()] for value in self.known],
             }
         ).encode()
 
@@ -57,9 +62,17 @@ class ScanRequest:
 def read_request(raw: bytes) -> ScanRequest:
     """In the child. The parent wrote it, so a fault is a bug; still read strictly. Raises UsageError."""
     document = read_object(raw, "scan request", max_bytes=MAX_REQUEST)
+    try:
+        return _request(document)
+    except (KeyError, ValueError) as broken:
+        why = f"not the request of a scan: {type(broken).__name__}"  # which may hold the key
+        raise UsageError(why, where="scan request") from None
+
+
+def _request(document: dict[str, JsonValue]) -> ScanRequest:
     digest = _text(document["digest"])
     threads = document["threads"]
-    if not isinstance(threads, int) or not 1 <= threads <= 64:
+    if not isinstance(threads, int) or isinstance(threads, bool) or not 1 <= threads <= 64:
         raise UsageError("threads is not a small number", where="scan request")
     return ScanRequest(
         target=Target(_text(document["target"])),
@@ -68,9 +81,11 @@ def read_request(raw: bytes) -> ScanRequest:
         key=Secret(bytes.fromhex(_text(document["key"]))),
         threads=threads,
         documents=tuple(
-            (name, base64.b64decode(encoded)) for name, encoded in _rows(document["documents"], 2)
+            (name, base64.b64decode(encoded, validate=True))
+            for name, encoded in _rows(document["documents"], 2)
         ),
         packages=tuple(PackageTree(*row) for row in _rows(document["packages"], 3)),
+        known=tuple(Secret(base64.b64decode(encoded)) for (encoded,) in _rows(document["known"], 1)),
     )
 
 

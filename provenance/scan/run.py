@@ -43,12 +43,14 @@ def scan_image(
     run_child: RunChild,
     documents: Iterable[tuple[str, bytes]] = (),
     packages: Iterable[PackageTree] = (),
+    known: tuple[Secret, ...] = (),
     threads: int = 2,
 ) -> ScanReport:
     """Scan every byte of an image of a layout, and ``documents`` (bundles, attestations) with it.
 
     ``key``: at least 16 random bytes, fresh for this run. ``packages``: which directories hold which package
-    of the lock. A child that crashed, was ended or wrote no report is an *incomplete* report, never an error.
+    of the lock. ``known``: values of the operator's own, to be found in any spelling. A child that crashed,
+    was ended or wrote no report is an *incomplete* report, never an error.
     """
     request = ScanRequest(
         target=Target.IMAGE,
@@ -58,6 +60,7 @@ def scan_image(
         threads=threads,
         documents=tuple(documents),
         packages=tuple(packages),
+        known=known,
     )
     try:
         report = _ask(request, run_child, subject=image.digest)
@@ -67,7 +70,13 @@ def scan_image(
 
 
 def scan_archive(
-    path: Path, *, key: Secret, run_child: RunChild, digest: Digest | None = None, threads: int = 2
+    path: Path,
+    *,
+    key: Secret,
+    run_child: RunChild,
+    digest: Digest | None = None,
+    known: tuple[Secret, ...] = (),
+    threads: int = 2,
 ) -> ScanReport:
     """Scan an OCI layout, an OCI archive or what `docker save` wrote, whole, or one ``digest`` of a layout.
 
@@ -80,6 +89,7 @@ def scan_archive(
         digest=digest,
         key=key,
         threads=threads,
+        known=known,
     )
     return _ask(request, run_child, subject=digest or f"archive:{path.name}")
 

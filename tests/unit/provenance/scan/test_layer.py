@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import tarfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,10 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from provenance.scan.allow import Packages, shipped_allow_list
+from provenance.scan.bytescan import BLOCK_BYTES
 from provenance.scan.collect import Collector
 from provenance.scan.engine import Engine
 from provenance.scan.judge import RIGHT_CONTEXT
-from provenance.scan.layer import BLOCK_BYTES, LayerPass
+from provenance.scan.layer import LayerPass
 from provenance.scan.places import PathTable
 from provenance.scan.report import PlaceKind, ScanReport, Verdict
 from tests.fakes.credentials import KEY, Entry, der, make_layout, make_tar, pem, sample, shape_named, token
@@ -175,22 +175,10 @@ def test_a_file_replaced_within_one_layer(scan_files: ScanFiles) -> None:
     assert [finding.place.path for finding in report.findings] == ["app/key"]
 
 
-def test_nested_members_are_listed_counted_and_decide_nothing(scan_files: ScanFiles) -> None:
-    report = scan_files(
-        Entry("usr/share/man/a.gz", gzip.compress(token(), mtime=0)),
-        Entry("x.zip", b"PK\x03\x04" + bytes(300)),
-        Entry("repo/.git/objects/ab/" + "c" * 38, b"\x78\x01abc"),
-        Entry("plain.gz", b"not compressed at all"),
-    )
-    assert report.verdict is Verdict.CLEAN
-    assert report.nested_count == 3
-    assert sorted(member.format for member in report.nested) == ["git-object", "gzip", "zip"]
-
-
-def test_an_uncompressed_tar_inside_is_read_as_bytes_and_listed(scan_files: ScanFiles) -> None:
+def test_an_uncompressed_tar_inside_is_read_as_bytes_and_opened(scan_files: ScanFiles) -> None:
     report = scan_files(Entry("backup.tar", make_tar([Entry("k", token())])))
     assert report.verdict is Verdict.FOUND
-    assert [member.format for member in report.nested] == ["tar"]
+    assert (report.opened, report.opaque) == (1, ())
 
 
 @pytest.mark.parametrize(
@@ -265,3 +253,27 @@ def test_more_findings_than_anybody_reads_end_the_pass(engine: Engine) -> None:
     collector, _ = scan_chunks(engine, [make_tar([Entry("all", values)])])
     assert collector.collected.incomplete
     assert len(collector.collected.findings) >= 1000
+
+
+def test_a_key_that_nul_ends_in_a_program_of_more_than_256_mb(engine: Engine) -> None:
+    """A peer's limit, beyond which it says nothing; and its keys must end with a quote or a blank."""
+    blank, size = bytes(1 << 20), 300 << 20
+    header = tarfile.TarInfo("usr/bin/claude")
+    header.size = size
+    at = 290 << 20
+
+    def chunks() -> Iterator[bytes]:
+        yield header.tobuf()
+        for start in range(0, size, len(blank)):
+            if start == at:
+                value = b"\x7fELF\0" + token() + b"\0"
+                yield value + blank[len(value) :]
+            else:
+                yield blank
+        yield bytes(1024)
+
+    collector, layer = scan_chunks(engine, chunks())
+    (finding,) = collector.collected.findings.values()
+    assert (finding.place.path, finding.place.offset) == ("usr/bin/claude", at + 5)
+    assert layer.scanned == layer.total == 512 + size + 1024
+    assert collector.collected.incomplete == []

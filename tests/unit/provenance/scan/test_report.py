@@ -19,7 +19,7 @@ from provenance.scan.report import (
     BlobCoverage,
     Cleared,
     Finding,
-    NestedMember,
+    OpaqueMember,
     Place,
     PlaceKind,
     ScanReport,
@@ -43,8 +43,10 @@ REPORT = ScanReport(
     coverage=(BlobCoverage(DIGEST, "layer", 10, 10, 1),),
     findings=(),
     cleared=(Cleared(FINDING, "entry"),),
-    nested=(NestedMember(DIGEST, "a.gz", "gzip", DIGEST, 5),),
-    nested_count=1,
+    opened=3,
+    opened_bytes=30,
+    opaque=(OpaqueMember(DIGEST, "a.7z", "7z", DIGEST, 5, "7z is not opened", DIGEST),),
+    opaque_count=1,
     incomplete=(),
 )
 
@@ -82,7 +84,7 @@ def test_a_real_report_follows_the_schema(scan: ScanImage, tmp_path: Path) -> No
 
 
 CHANGES: list[tuple[str, object]] = [
-    ("schema", 2),
+    ("schema", 1),
     ("verdict", "found"),
     ("bytesScanned", 11),
     ("ruleset", -1),
@@ -91,7 +93,7 @@ CHANGES: list[tuple[str, object]] = [
     ("subject", 1),
     ("engine", "x" * 5000),
     ("nested", "all"),
-    ("nestedCount", 0),
+    ("opaqueCount", 0),
     ("findings", {}),
     ("coverage", [{"digest": "x"}]),
     ("coverage", ["x"]),
@@ -150,8 +152,8 @@ def test_everything_else_is_refused_with_its_reason(
 
 
 def test_an_old_ruleset_is_refused(scan: ScanImage, image: OciImage) -> None:
-    with pytest.raises(CredentialFound, match="policy asks for 2"):
-        accept(scan(image), image, min_ruleset=2)
+    with pytest.raises(CredentialFound, match="policy asks for 99"):
+        accept(scan(image), image, min_ruleset=99)
 
 
 def test_a_report_about_another_image_is_refused(scan: ScanImage, image: OciImage) -> None:

@@ -1,0 +1,1 @@
+"""A seeded corpus of planted credentials with a clean twin: python -m tests.corpus."""
