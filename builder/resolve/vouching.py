@@ -13,9 +13,12 @@ from builder.resolve.facts import Facts, FactsRequest, Release
 from builder.resolve.failures import At, failure
 from builder.resolve.job import FetchRequest, Job, perform
 from builder.resolve.release_age import AgeGate, require_old_enough
+from builder.resolve.statements_offered import Index, Stated, judge_offer, tell
 from images.errors import PinError
-from images.lock import Artifact
+from images.lock import Artifact, Authentication
 from images.moments import parse_moment
+from provenance.attestation_documents import npm_bundles
+from provenance.attestations import Published, problem_with_attestation
 from provenance.npm_signatures import (
     Judged,
     Keys,
@@ -23,24 +26,31 @@ from provenance.npm_signatures import (
     problem_with_signature,
     shipped_keys,
 )
+from provenance.publishers import Publishers
 
 STEP: Final = "facts"  # what the resolver is doing, in messages
+NPM: Final = Index(npm_bundles, alias="npm", step=STEP)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trust:
-    """Whose registry signatures count, how old a version must be, and who hears why one does not count."""
+    """Whose registry signatures count, whom to expect as publishers, how old a version must be, and who hears
+    why something does not count.
+    """
 
     keys: Keys = field(default_factory=shipped_keys)
+    publishers: Publishers = field(default_factory=Publishers)
     gate: AgeGate | None = None
     on_note: Callable[[str], None] = lambda _: None
 
 
 def kept_word(artifact: Artifact, trust: Trust) -> Judged | None:
-    """What a lock already says of an artifact; None when its signature does not hold with today's keys."""
-    if problem_with_signature(artifact, trust.keys) is not None:
+    """What a lock already says of an artifact; None when it does not hold by today's keys and publishers."""
+    if problem_with_signature(artifact, trust.keys) or problem_with_attestation(artifact, trust.publishers):
         return None
-    return Judged(artifact.authenticated, artifact.signer, artifact.signature)
+    return Judged(
+        artifact.authenticated, artifact.signer, artifact.signature, attestation=artifact.attestation
+    )
 
 
 def require_old_roots(labels: Iterable[tuple[str, str]], gate: AgeGate, resolver: Resolver) -> None:
@@ -69,7 +79,10 @@ def fetch_and_vouch(
     fresh = tuple(sorted({one.label: one for one in all_sources if one.id not in known}.values(), key=_label))
     job = Job(
         fetch=lacking(all_sources, resolver),
-        facts=tuple(FactsRequest(one.name, (one.version,)) for one in fresh),
+        facts=tuple(
+            FactsRequest(one.name, (one.version,), statements=trust.publishers.root is not None)
+            for one in fresh
+        ),
     )
     if trust.gate is not None and fresh:
         found = perform(replace(job, fetch=()), resolver).facts
@@ -82,7 +95,12 @@ def fetch_and_vouch(
         found = perform(job, resolver).facts if job.fetch or fresh else ()
         releases = _releases(fresh, found)
     judged = {one.label: _judge(one, release, trust) for one, release in releases}
+    stated = {
+        one.label: judge_offer(_about(one), release.offer, trust.publishers, NPM) for one, release in releases
+    }
+    judged = {label: _with_statement(one, stated[label]) for label, one in judged.items()}
     _tell(judged.values(), sum(release.attested for _, release in releases), trust)
+    tell(stated.items(), trust.on_note)
     return {one.id: known[one.id] if one.id in known else judged[one.label] for one in all_sources}
 
 
@@ -126,12 +144,24 @@ def _judge(source: Source, release: Release, trust: Trust) -> Judged:
     return judge_signatures(source.label, source.integrity, release.signatures, published, trust.keys)
 
 
+def _about(source: Source) -> Published:
+    return Published(source.kind, source.name, source.version, source.integrity)
+
+
+def _with_statement(judged: Judged, stated: Stated) -> Judged:
+    """An expected publisher's statement is taken in place of the registry's signature: it says more."""
+    found = stated.attestation
+    if found is not None and stated.counts:
+        return Judged(Authentication.NPM_PROVENANCE, found.publisher, attestation=found)
+    return replace(judged, attestation=found)
+
+
 def _tell(judged: Iterable[Judged], attested: int, trust: Trust) -> None:
     """Why what is there does not count; that there is nothing is no news."""
     for why, count in sorted(Counter(one.why for one in judged if one.why.startswith("signed")).items()):
         trust.on_note(f"{count} package{'' if count == 1 else 's'} trusted on first use: {why}")
-    if attested:
+    if attested and trust.publishers.root is None:
         trust.on_note(
-            f"{attested} package{'' if attested == 1 else 's'} with statements of the publisher, which this "
-            "version does not verify: they count for nothing"
+            f"{attested} package{'' if attested == 1 else 's'} with statements of the publisher, which "
+            "nobody checks without a sigstore_root in settings.toml: they count for nothing"
         )
