@@ -28,6 +28,7 @@ from provenance.predicates import (
     parse_time,
     resource_uri,
 )
+from provenance.scan.report import NESTED
 
 # Clocks of two machines differ by this much without anybody lying.
 CLOCK_SKEW: Final = timedelta(minutes=5)
@@ -140,9 +141,25 @@ def scan_clean(evidence: Evidence, image: OciImage, policy: Policy) -> tuple[tup
         why = f"scanned under ruleset {newest.ruleset}, the policy asks for {policy.min_ruleset}"
         return (), failed(CheckId.SCAN, why, "builder build")
     enough = tuple(one for one, scan in zip(found, scans, strict=True) if scan.ruleset >= policy.min_ruleset)
-    nested = f"{newest.not_opened} nested archives not opened" if newest.nested == "none" else newest.nested
+    if policy.nested_opened and (why := _unopened(newest, policy)):
+        return (), failed(CheckId.SCAN, why, "builder scan --strict DIGEST")
+    nested = f"{newest.not_opened} archives inside not opened"
     said = f"no match under ruleset {newest.ruleset}, {newest.bytes_scanned} bytes, {nested}"
     return enough, passed(CheckId.SCAN, said)
+
+
+def _unopened(scan: ScanPredicate, policy: Policy) -> str:
+    """Why the archives inside are not all accounted for; empty when they are."""
+    if scan.nested != NESTED:
+        return "the scan opened no archives inside of the image, and the policy asks for it"
+    left = [one for one in scan.opaque if not one.by]
+    unlisted = scan.not_opened - len(left)
+    if unlisted > 0:
+        return f"{unlisted} archives that were not opened are not listed in the scan statement"
+    for one in left:
+        if one.digest not in policy.opaque:
+            return f"{one.path[:200]} ({one.format}, {one.digest}) was not opened: {one.reason[:100]}"
+    return ""
 
 
 def detection_agrees(evidence: Evidence, matched: Matched | None) -> tuple[tuple[Accepted, ...], Check]:

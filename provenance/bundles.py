@@ -1,4 +1,4 @@
-"""Sigstore bundles v0.3 of the one form we use: one DSSE envelope, one signature, a public key."""
+"""Sigstore bundles v0.3 of the two forms we use: one DSSE envelope, one signature; a key or a certificate."""
 
 from __future__ import annotations
 
@@ -16,30 +16,39 @@ if TYPE_CHECKING:
 BUNDLE_TYPE: Final = "application/vnd.dev.sigstore.bundle.v0.3+json"
 MAX_BUNDLE_BYTES: Final = 8 * 1024 * 1024
 MAX_SIGNATURE_BYTES: Final = 4096
+MAX_STAMPS: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
 class UnverifiedBundle:
-    """A bundle of the right shape. Nothing in it is trusted before its signature; the hint never is."""
+    """A bundle of the right shape. Nothing in it is trusted before its signature; the hint never is.
+
+    ``certified``: it brings a certificate and an entry of a transparency log in place of a key's hint.
+    """
 
     raw: bytes = field(repr=False)
     payload: bytes = field(repr=False)
     payload_type: str
     signature: bytes
     hint: str
+    certified: bool = False
 
 
 def open_bundle(raw: bytes, where: str) -> UnverifiedBundle:
     """Parse untrusted bytes into the closed form. Raises VerifyFailed naming ``where``.
 
-    Refused although the format allows it: certificates, transparency log entries and time stamps. They are
-    not checked in this version, and what was not checked must not look as if it had been.
+    Either a key's hint and nothing else, or one certificate with exactly one log entry. What a form has no
+    use for is refused: what nobody checks must not look as if somebody had.
     """
     document = read_object(raw, where, max_bytes=MAX_BUNDLE_BYTES, error=VerifyFailed)
     _closed(document, {"mediaType", "verificationMaterial", "dsseEnvelope"}, where)
     if document["mediaType"] != BUNDLE_TYPE:
         raise VerifyFailed(f"not a bundle of type {BUNDLE_TYPE}", where=where)
-    hint = _material(_object(document["verificationMaterial"], "verificationMaterial", where), where)
+    material = _object(document["verificationMaterial"], "verificationMaterial", where)
+    certified = bool(material.get("certificate"))
+    if certified:
+        _certified(material, where)
+    hint = "" if certified else _hint(material, where)
     envelope = _object(document["dsseEnvelope"], "dsseEnvelope", where)
     _closed(envelope, {"payload", "payloadType", "signatures"}, where)
     signatures = envelope["signatures"]
@@ -58,6 +67,7 @@ def open_bundle(raw: bytes, where: str) -> UnverifiedBundle:
         payload_type=payload_type,
         signature=found,
         hint=hint,
+        certified=certified,
     )
 
 
@@ -78,23 +88,36 @@ def write_bundle(payload: bytes, payload_type: str, signature: bytes, hint: str)
     return SigstoreBundle.from_dict(document).to_json().encode()
 
 
-def _material(material: dict[str, JsonValue], where: str) -> str:
-    for unchecked in ("certificate", "x509CertificateChain", "timestampVerificationData"):
-        if material.get(unchecked):
-            raise VerifyFailed(f"{unchecked} is not checked in this version, so it is refused", where=where)
+def _hint(material: dict[str, JsonValue], where: str) -> str:
+    for unused in ("x509CertificateChain", "timestampVerificationData", "tlogEntries"):
+        if material.get(unused):
+            raise VerifyFailed(f"{unused} beside a key is not checked, so it is refused", where=where)
     _closed(
         material,
         {"publicKey"},
         where,
         optional={"tlogEntries", "certificate", "x509CertificateChain", "timestampVerificationData"},
     )
-    if material.get("tlogEntries"):
-        raise VerifyFailed(
-            "transparency log entries are not checked in this version, so they are refused", where=where
-        )
     key = _object(material["publicKey"], "publicKey", where)
     _closed(key, set(), where, optional={"hint"})
     return _text(key.get("hint", ""), "hint", where)
+
+
+def _certified(material: dict[str, JsonValue], where: str) -> None:
+    """The outer form only: what is in certificate, entry and time stamps is for the library to judge."""
+    _closed(material, {"certificate", "tlogEntries"}, where, optional={"timestampVerificationData"})
+    certificate = _object(material["certificate"], "certificate", where)
+    _closed(certificate, {"rawBytes"}, where)
+    _base64(certificate["rawBytes"], "certificate", where)
+    entries = material["tlogEntries"]
+    if not isinstance(entries, list) or len(entries) != 1:
+        raise VerifyFailed("not exactly one entry of a transparency log", where=where)
+    _object(entries[0], "tlogEntries", where)
+    times = _object(material.get("timestampVerificationData") or {}, "timestampVerificationData", where)
+    _closed(times, set(), where, optional={"rfc3161Timestamps"})
+    stamps = times.get("rfc3161Timestamps") or []
+    if not isinstance(stamps, list) or len(stamps) > MAX_STAMPS:
+        raise VerifyFailed(f"not a list of at most {MAX_STAMPS} time stamps", where=where)
 
 
 def _closed(

@@ -4,10 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum, StrEnum
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from images.strictjson import JsonValue
 
 
 class CheckId(IntEnum):
@@ -33,6 +29,7 @@ class CheckId(IntEnum):
     REBUILDS = 18
     SUMMARY = 19
     ARTIFACTS = 20
+    SBOM = 21
 
     @property
     def title(self) -> str:
@@ -61,6 +58,7 @@ _TITLES = {
     CheckId.REBUILDS: "rebuilt by others",
     CheckId.SUMMARY: "verification summary",
     CheckId.ARTIFACTS: "artifacts authenticated",
+    CheckId.SBOM: "bill of materials equals the lock",
 }
 
 
@@ -73,6 +71,7 @@ _HINTS = {
     CheckId.ARTIFACTS: "builder lock",
     CheckId.REBUILDS: "builder verify --sign-rebuild {digest}",
     CheckId.REVOKED: "builder lock",
+    CheckId.SBOM: "builder build --no-cache",
 }
 
 
@@ -99,17 +98,6 @@ class Check:
 
     def __str__(self) -> str:
         return f"{self.id:>2} {self.status.value}: {self.id.title}: {self.message}"
-
-    def to_json(self) -> dict[str, JsonValue]:
-        """As ``--json`` shows it."""
-        return {
-            "number": int(self.id),
-            "id": self.id.name.lower(),
-            "title": self.id.title,
-            "status": self.status.value,
-            "message": self.message,
-            "hint": self.hint,
-        }
 
 
 def passed(check: CheckId, message: str) -> Check:

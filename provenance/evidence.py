@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from typing import Final, TypeAlias
 
 from images.digests import Digest
@@ -16,25 +17,30 @@ from provenance.policy_model import Role
 from provenance.predicates import (
     DETECTION_TYPE,
     PROVENANCE_TYPE,
+    SBOM_BUILDER,
+    SBOM_TYPE,
     SCAN_TYPE,
     VSA_TYPE,
     DetectionPredicate,
     ProvenancePredicate,
+    SbomPredicate,
     ScanPredicate,
     VsaPredicate,
     read_predicate,
 )
 from provenance.referrers import Attached
-from provenance.signing import Bundle, check_signature, is_signed_by
+from provenance.signers import Keyless, in_words
+from provenance.signing import Bundle, check_certificate, check_signature, is_signed_by, read_certified
 from provenance.statements import parse_statement
 
-Predicate: TypeAlias = ProvenancePredicate | ScanPredicate | DetectionPredicate | VsaPredicate
+Predicate: TypeAlias = ProvenancePredicate | ScanPredicate | DetectionPredicate | VsaPredicate | SbomPredicate
 
 _MODELS: Final[dict[str, type[Predicate]]] = {
     PROVENANCE_TYPE: ProvenancePredicate,
     SCAN_TYPE: ScanPredicate,
     DETECTION_TYPE: DetectionPredicate,
     VSA_TYPE: VsaPredicate,
+    SBOM_TYPE: SbomPredicate,
 }
 # The order in which a bundle passes the first checks; how far it came decides which of them failed.
 REQUIRED_TYPES: Final = (PROVENANCE_TYPE, SCAN_TYPE, DETECTION_TYPE)
@@ -49,7 +55,7 @@ STAGES: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """A statement about this image alone, by a trusted key that calls itself what the policy says it may."""
+    """A statement about this image alone, by a trusted signer who calls himself what the policy lets him."""
 
     bundle: Bundle
     predicate: Predicate
@@ -65,8 +71,8 @@ class Accepted:
 class Rejected:
     """A bundle that does not count: at which check it failed, of which (claimed) predicate type, and why.
 
-    ``fatal``: a trusted key made it for this image and it is wrong in itself. It is then not ignored: when a
-    trusted signer cannot be understood, the check fails.
+    ``fatal``: a trusted signer made it for this image and it is wrong in itself. It is then not ignored: when
+    a trusted signer cannot be understood, the check fails.
     """
 
     stage: CheckId
@@ -98,7 +104,14 @@ class Evidence:
 
 
 def sort_evidence(attached: Iterable[Attached], image: Digest, policy: Policy, now: datetime) -> Evidence:
-    """Judge every bundle on its own. An untrusted or malformed one never helps, and never breaks."""
+    """Judge every bundle on its own. An untrusted or malformed one never helps, and never breaks.
+
+    HostError when the policy trusts identities and the library for certificates is not there.
+    """
+    if any(isinstance(entry.signer, Keyless) for entry in policy.trust):
+        from provenance.keyless import require_library  # noqa: PLC0415  (X.509: only where it is asked for)
+
+        require_library(str(policy.path))
     accepted: dict[Digest, Accepted] = {}
     rejected: list[Rejected] = []
     for one in attached:
@@ -119,25 +132,59 @@ def sort_evidence(attached: Iterable[Attached], image: Digest, policy: Policy, n
 def _judge(
     bundle: UnverifiedBundle, image: Digest, policy: Policy, now: datetime, where: str
 ) -> Accepted | Rejected:
-    # The hint is anybody's word: it chooses which key is tried first, and nothing else.
-    likely = sorted(policy.trust, key=lambda entry: entry.key.hint != bundle.hint)
-    trusted = next((entry for entry in likely if is_signed_by(bundle, entry.key)), None)
-    if trusted is None:
-        return Rejected(
-            CheckId.SIGNATURE, _claimed_type(bundle), f"{where}: not signed by a key that the policy trusts"
-        )
-    key = trusted.key.fingerprint
-    if key in policy.revoked.keys:
-        return Rejected(CheckId.REVOKED, _claimed_type(bundle), f"{where}: signed by the revoked key {key}")
+    try:
+        found = _by_certificate(bundle, policy, where) if bundle.certified else _by_key(bundle, policy, where)
+    except VerifyFailed as broken:
+        return Rejected(CheckId.SIGNATURE, _claimed_type(bundle), str(broken))
+    trusted, who = found.trusted, in_words(found.trusted.who)
+    if policy.revoked.has(trusted.who):
+        return Rejected(CheckId.REVOKED, _claimed_type(bundle), f"{where}: signed by the revoked {who}")
     if trusted.not_after is not None and now > trusted.not_after:
         # A key has no trusted time: what it signed before its end cannot be told from what it signs after it.
-        why = f"{where}: signed by key {key}, which ended on {trusted.not_after:%Y-%m-%d}"
+        # An identity has one, and still: what the operator ended counts for nothing, however old.
+        why = f"{where}: signed by {who}, which ended on {trusted.not_after:%Y-%m-%d}"
         return Rejected(CheckId.SIGNATURE, _claimed_type(bundle), why)
     try:
-        signed = check_signature(bundle, trusted.key, where)
+        signed = found.read()
     except VerifyFailed as broken:
-        return Rejected(CheckId.PREDICATE, "", f"signed by the trusted key {key}, but {broken}")
+        return Rejected(CheckId.PREDICATE, "", f"signed by the trusted {who}, but {broken}")
     return _judge_statement(signed, trusted, image, policy, where)
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """Whose signature holds, of those whom the policy trusts, and how to read what was signed."""
+
+    trusted: Trusted
+    read: Callable[[], Bundle]
+
+
+def _by_key(bundle: UnverifiedBundle, policy: Policy, where: str) -> _Found:
+    """Only a key's entry can answer for a bundle without a certificate. Raises VerifyFailed."""
+    # The hint is anybody's word: it chooses which key is tried first, and nothing else.
+    keys = [(entry, entry.signer) for entry in policy.trust if not isinstance(entry.signer, Keyless)]
+    for entry, key in sorted(keys, key=lambda pair: pair[1].hint != bundle.hint):
+        if is_signed_by(bundle, key):
+            return _Found(entry, partial(check_signature, bundle, key, where))
+    raise VerifyFailed("not signed by a key that the policy trusts", where=where)
+
+
+def _by_certificate(bundle: UnverifiedBundle, policy: Policy, where: str) -> _Found:
+    """Only an identity's entry can answer for a certificate, each under its own root. Raises VerifyFailed."""
+    trusted = [(entry, entry.signer) for entry in policy.trust if isinstance(entry.signer, Keyless)]
+    problems: list[str] = []
+    for root in dict.fromkeys(keyless.root for _, keyless in trusted):
+        try:
+            certified = check_certificate(bundle, root, where)
+        except VerifyFailed as broken:
+            problems.append(broken.what)
+            continue
+        for entry, keyless in trusted:
+            if (keyless.root, keyless.identity) == (root, certified.identity):
+                return _Found(entry, partial(read_certified, certified, where))
+        problems.append(f"signed by {in_words(certified.identity)}, whom the policy does not trust")
+    why = "; ".join(dict.fromkeys(problems)) or "signed with a certificate, and the policy trusts keys alone"
+    raise VerifyFailed(why, where=where)
 
 
 def _judge_statement(  # noqa: PLR0911  (one for each way not to count)
@@ -151,7 +198,7 @@ def _judge_statement(  # noqa: PLR0911  (one for each way not to count)
         )
         return Rejected(CheckId.SUBJECT, kind, f"{where}: the statement is about {named}")
     if kind not in trusted.predicate_types:
-        why = f"{where}: {kind[:200]} is not for the {trusted.role} key {trusted.key.fingerprint} to sign"
+        why = f"{where}: {kind[:200]} is not for the {trusted.role} {in_words(trusted.who)} to sign"
         return Rejected(CheckId.PREDICATE, kind, why)
     if not statement.is_only_about(image):
         why = f"{where}: more than one subject or digest, so it is not about this image alone"
@@ -178,9 +225,8 @@ def judge_stages(evidence: Evidence, image: Digest, policy: Policy) -> tuple[Che
     """
     reached = {kind: _furthest(evidence, kind) for kind in REQUIRED_TYPES}
     said = {
-        CheckId.SIGNATURE: "by "
-        + ", ".join(sorted({str(one.trusted.key.fingerprint) for one in evidence.accepted})),
-        CheckId.REVOKED: "neither image, key nor builder id",
+        CheckId.SIGNATURE: "by " + ", ".join(sorted({str(one.trusted.who) for one in evidence.accepted})),
+        CheckId.REVOKED: "neither image, signer nor builder id",
         CheckId.PREDICATE: "provenance, scan, detection",
         CheckId.SUBJECT: str(image),
         CheckId.SIGNER: ", ".join(sorted({speaker(one.predicate) for one in evidence.accepted})),
@@ -217,6 +263,8 @@ def speaker(predicate: Predicate) -> str:
         return predicate.run_details.builder.id
     if isinstance(predicate, VsaPredicate):
         return predicate.verifier.id
+    if isinstance(predicate, SbomPredicate):
+        return predicate.metadata.property(SBOM_BUILDER)
     return predicate.builder.id
 
 

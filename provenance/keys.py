@@ -37,6 +37,7 @@ from provenance.writing import replace_file
 
 MAX_KEY_BYTES: Final = 64 * 1024
 _PUBLIC_BEGIN: Final = b"-----BEGIN PUBLIC KEY-----"
+_ANEW: Final = "name the right key with --key, or move this one away and make another: builder init"
 
 
 class Protection(Enum):
@@ -113,9 +114,10 @@ def load_private_key(path: Path, passphrase: Secret | None) -> PrivateKey:
         why = (
             "the passphrase is wrong, or the file is damaged" if encrypted else "not a PKCS8 PEM private key"
         )
-        raise KeyUnusable(why, where=str(path)) from None
+        raise KeyUnusable(why, where=str(path), hint=_ANEW) from None
     if not isinstance(key, EllipticCurvePrivateKey) or not isinstance(key.curve, SECP256R1):
-        raise KeyUnusable("not an ECDSA P-256 key, the only kind that we sign with", where=str(path))
+        what = "not an ECDSA P-256 key, the only kind that we sign with"
+        raise KeyUnusable(what, where=str(path), hint=_ANEW)
     return PrivateKey(public=_named(key.public_key()), encrypted=encrypted, key=key)
 
 

@@ -139,7 +139,7 @@ def open_ledger(path: Path) -> Iterator[Ledger]:
         yield Ledger(database, path)
     except sqlite3.OperationalError as busy:
         raise StateError(f"the ledger cannot be used: {busy}", where=str(path), hint=hint) from None
-    except sqlite3.Error as broken:
+    except (sqlite3.Error, UnicodeDecodeError) as broken:  # a text, or the library's own words, that are none
         raise StateError(f"the ledger is damaged: {broken}", where=str(path), hint=hint) from None
     finally:
         database.close()

@@ -9,7 +9,7 @@ from typing import Final
 
 from images.digests import Digest, canonical_json
 from images.errors import StateError, UsageError, VerifyFailed
-from images.strictjson import read_object
+from images.strictjson import is_number, read_object
 from provenance.layout_writing import locked
 from provenance.policy import Policy
 from provenance.small_files import read_small
@@ -53,7 +53,7 @@ def read_marks(path: Path) -> Marks:
     with contextlib.suppress(UsageError):
         found = read_object(data, str(path), max_bytes=_MAX_BYTES)
         policy = found.get("policy")
-        if found.get("schema") == SCHEMA and isinstance(policy, dict):
+        if is_number(found.get("schema"), SCHEMA) and isinstance(policy, dict):
             serial, digest = policy.get("serial"), policy.get("digest")
             if type(serial) is int and isinstance(digest, str):
                 return Marks(serial, Digest(digest))
@@ -72,7 +72,7 @@ def check_marks(marks: Marks, policy: Policy) -> None:
         raise VerifyFailed(
             f"the policy was changed and still has serial {policy.serial}; a change needs a higher one",
             where=str(policy.path),
-            hint="builder policy pin",
+            hint=f"raise serial in {policy.path}; or, if it is meant as it is: builder policy pin",
         )
 
 

@@ -20,6 +20,7 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ec import ECDSA, EllipticCurvePublicKey
 from cryptography.hazmat.primitives.hashes import SHA256
 
+from images.attestation import Attestation
 from images.authenticity import KEY_ID, SIGNATURE
 from images.digests import Integrity
 from images.errors import KeyUnusable, PinError
@@ -55,12 +56,16 @@ class Signed:
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """What an artifact's signatures come to. ``why``: why it is trusted on first use after all."""
+    """What an artifact's signatures come to. ``why``: why it is trusted on first use after all.
+
+    ``attestation``: of who published it, if there is one.
+    """
 
     authenticated: Authentication
     signer: str = ""
     signature: str = ""
     why: str = ""
+    attestation: Attestation | None = None
 
 
 @cache

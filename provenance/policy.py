@@ -11,15 +11,28 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from images.config import parse_duration
+from images.config import NetworkPeer, parse_duration, parse_peer
 from images.digests import Digest
 from images.errors import LaunchReason, UsageError
 from images.lock import ArtifactKind, Authentication
 from images.tomlfile import error_at, read_toml
-from provenance.keys import MAX_KEY_BYTES, PublicKey, load_public_key
+from provenance.keys import load_public_key
 from provenance.npm_signatures import read_registry_key, shipped_keys
 from provenance.origins import Origins
-from provenance.policy_model import ACCEPTABLE, ROLE_TYPES, AuditGap, PolicyToml, Role, TrustToml
+from provenance.policy_model import (
+    ACCEPTABLE,
+    BY_DESCRIPTOR,
+    KEY,
+    ROLE_TYPES,
+    AuditGap,
+    EnableToml,
+    PolicyToml,
+    Role,
+    TrustToml,
+)
+from provenance.publishers import NEEDS_ROOT, publishers_from
+from provenance.signers import Identity, Keyless, TrustedSigner, Who, party, who_is
+from provenance.sigstore_root import MAX_ROOT_BYTES, SigstoreRoot, read_sigstore_root
 from provenance.small_files import dangling_link
 
 if TYPE_CHECKING:
@@ -46,27 +59,55 @@ class Acceptance:
 
 @dataclass(frozen=True, slots=True)
 class Revoked:
-    """What is no longer believed. ``keys`` are fingerprints."""
+    """What is no longer believed. ``keys``: fingerprints; ``identities``: under whichever issuer."""
 
     digests: frozenset[Digest]
     keys: frozenset[Digest]
     builder_ids: frozenset[str]
+    identities: frozenset[str] = frozenset()
+
+    def has(self, who: Who) -> bool:
+        """Whether this signer is revoked."""
+        return who.name in self.identities if isinstance(who, Identity) else who in self.keys
 
 
 @dataclass(frozen=True, slots=True)
 class Trusted:
-    """One key in one role: whom it may call itself, which predicate types it may sign, until when (UTC)."""
+    """One signer in one role: what he may call himself, which predicate types he signs, until when (UTC)."""
 
     role: Role
-    key: PublicKey
+    signer: TrustedSigner
     ids: frozenset[str]
     predicate_types: frozenset[str]
     not_after: datetime | None
 
+    @property
+    def who(self) -> Who:
+        """Its fingerprint, or its identity."""
+        return who_is(self.signer)
+
+
+@dataclass(frozen=True, slots=True)
+class SecretPlace:
+    """Where the value of a server's variable is: a file, or (``None``) a descriptor at each launch."""
+
+    server: str
+    variable: str
+    path: Path | None
+
+
+@dataclass(frozen=True, slots=True)
+class Enable:
+    """Names of the MCP servers and Skills that are turned on, in launches of every image of this policy."""
+
+    mcp: tuple[str, ...] = ()
+    skills: tuple[str, ...] = ()
+    secrets: tuple[SecretPlace, ...] = ()
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
-    """A policy. ``digest``: SHA-256 of the file's bytes."""
+    """A policy. ``digest``: SHA-256 of the file's bytes. ``network``: the ceiling of what runs may reach."""
 
     path: Path
     digest: Digest
@@ -77,10 +118,14 @@ class Policy:
     max_age: timedelta | None
     min_rebuilds: int
     min_ruleset: int
+    nested_opened: bool
+    opaque: frozenset[Digest]
     origins: Origins
     require_audit: bool
     bases: frozenset[Digest]
     revoked: Revoked
+    network: tuple[NetworkPeer, ...]
+    enable: Enable
     expect: tuple[tuple[str, Digest], ...]
     trust: tuple[Trusted, ...]
 
@@ -117,7 +162,7 @@ def load_policy(path: Path, *, beside: Path | None = None) -> Policy:
     _check_place(path, beside)
     raw = _read_guarded(path, MAX_POLICY_BYTES)
     return parse_policy(
-        raw, path=path, read_key=lambda name: _read_guarded(path.parent / name, MAX_KEY_BYTES)
+        raw, path=path, read_key=lambda name: _read_guarded(path.parent / name, MAX_ROOT_BYTES)
     )
 
 
@@ -132,6 +177,8 @@ def parse_policy(raw: bytes, *, path: Path, read_key: Callable[[str], bytes]) ->
     trust = tuple(_trusted(entry, where, read_key) for entry in found.trust)
     _check_separate(trust, text, where)
     _check_rebuilders(trust, found.min_rebuilds, text, where)
+    if found.publishers and found.sigstore_root is None:
+        raise error_at(text, where, ["publishers"], f"{NEEDS_ROOT}, which is not here")
     return Policy(
         path=path,
         digest=Digest.of(raw),
@@ -142,6 +189,8 @@ def parse_policy(raw: bytes, *, path: Path, read_key: Callable[[str], bytes]) ->
         max_age=timedelta(seconds=parse_duration(found.max_age)) if found.max_age else None,
         min_rebuilds=found.min_rebuilds,
         min_ruleset=found.min_ruleset,
+        nested_opened=found.nested == "opened",
+        opaque=frozenset(map(Digest, found.opaque)),
         origins=_origins(found, where, read_key),
         require_audit=found.require_audit,
         bases=frozenset(map(Digest, found.bases)),
@@ -149,9 +198,28 @@ def parse_policy(raw: bytes, *, path: Path, read_key: Callable[[str], bytes]) ->
             digests=frozenset(map(Digest, found.revoked.digests)),
             keys=frozenset(map(Digest, found.revoked.keys)),
             builder_ids=frozenset(found.revoked.builder_ids),
+            identities=frozenset(found.revoked.identities),
         ),
+        network=tuple(sorted({parse_peer(text) for text in found.network})),
+        enable=_enable(found.enable, path),
         expect=tuple(sorted((name, Digest(value)) for name, value in found.expect.items())),
         trust=trust,
+    )
+
+
+def _enable(found: EnableToml, path: Path) -> Enable:
+    return Enable(
+        mcp=tuple(sorted(found.mcp)),
+        skills=tuple(sorted(found.skills)),
+        secrets=tuple(
+            SecretPlace(
+                server,
+                variable,
+                None if place == BY_DESCRIPTOR else path.parent / place.removeprefix("file:"),
+            )
+            for server, places in sorted(found.secrets.items())
+            for variable, place in sorted(places.items())
+        ),
     )
 
 
@@ -169,32 +237,53 @@ def _origins(found: PolicyToml, where: str, read_key: Callable[[str], bytes]) ->
         ),
         refuse_signers=frozenset(found.refuse_signers),
         npm_keys=own or shipped_keys(),
+        publishers=publishers_from(found.publishers, _sigstore_root(found.sigstore_root, where, read_key)),
     )
+
+
+def _sigstore_root(name: str | None, where: str, read_key: Callable[[str], bytes]) -> SigstoreRoot | None:
+    return None if name is None else read_sigstore_root(read_key(name), f"{where}, {name}")
 
 
 def _trusted(entry: TrustToml, where: str, read_key: Callable[[str], bytes]) -> Trusted:
     role = Role(entry.role)
     return Trusted(
         role=role,
-        key=load_public_key(read_key(entry.key), f"{where}, key {entry.key}"),
+        signer=_signer(entry, where, read_key),
         ids=frozenset(entry.builder_ids or entry.verifier_ids or entry.launcher_ids or entry.rebuilder_ids),
         predicate_types=frozenset(entry.predicate_types or ROLE_TYPES[role]),
         not_after=entry.not_after.astimezone(UTC) if entry.not_after else None,
     )
 
 
+def _signer(entry: TrustToml, where: str, read_key: Callable[[str], bytes]) -> TrustedSigner:
+    """The policy says of which kind a signature must be; a bundle has no say in it."""
+    if entry.kind == KEY:
+        return load_public_key(read_key(entry.key), f"{where}, key {entry.key}")
+    root = read_sigstore_root(read_key(entry.trusted_root), f"{where}, {entry.trusted_root}")
+    return Keyless(Identity(entry.identity, entry.issuer), root)
+
+
 def _check_separate(trust: tuple[Trusted, ...], text: str, where: str) -> None:
-    """One key, one role: with one key in two roles, one stolen key would be enough."""
+    """One signer, one role: with one in two roles, one stolen key or login would be enough.
+
+    An identity is the same one under whichever issuer, as long as roles are kept apart.
+    """
     for number, entry in enumerate(trust):
         for other in trust[:number]:
-            if other.key.fingerprint == entry.key.fingerprint:
-                roles = f"as {other.role} and as {entry.role}" if other.role is not entry.role else "twice"
-                raise error_at(
-                    text,
-                    where,
-                    ["trust", number, "key"],
-                    f"the same key is trusted {roles}; expected it once",
-                )
+            if not _same(entry, other):
+                continue
+            kind = "identity" if isinstance(entry.who, Identity) else "key"
+            roles = f"as {other.role} and as {entry.role}" if other.role is not entry.role else "twice"
+            place: list[str | int] = ["trust", number, kind]
+            raise error_at(text, where, place, f"the same {kind} is trusted {roles}; expected it once")
+
+
+def _same(entry: Trusted, other: Trusted) -> bool:
+    who, whom = entry.who, other.who
+    if entry.role is not other.role and isinstance(who, Identity) and isinstance(whom, Identity):
+        return who.name == whom.name
+    return who == whom
 
 
 def _check_rebuilders(trust: tuple[Trusted, ...], wanted: int, text: str, where: str) -> None:
@@ -206,9 +295,10 @@ def _check_rebuilders(trust: tuple[Trusted, ...], wanted: int, text: str, where:
         if same:
             place: list[str | int] = ["trust", number, "rebuilder_ids"]
             raise error_at(text, where, place, f"{same[0]} is a builder's id; expected one of its own")
-    if wanted > len(rebuilders):
-        keys = f"{len(rebuilders)} rebuilder keys are trusted"
-        raise error_at(text, where, ["min_rebuilds"], f"{wanted} are asked for, but {keys}")
+    count = len({party(trust[number].who) for number in rebuilders})
+    if wanted > count:
+        said = f"{count} rebuilders are trusted"
+        raise error_at(text, where, ["min_rebuilds"], f"{wanted} are asked for, but {said}")
 
 
 def _check_place(path: Path, beside: Path | None) -> None:
@@ -223,7 +313,7 @@ def _check_place(path: Path, beside: Path | None) -> None:
         raise UsageError(
             f"the policy lies under {beside}, the folder of builder.toml: an image cannot approve itself",
             where=str(path),
-            hint="builder init",
+            hint="move it out of there: builder init writes one where it belongs",
         )
     for folder in (*real.parents, *given.parents):
         if (folder / "oci-layout").exists():

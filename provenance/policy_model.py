@@ -17,11 +17,22 @@ from pydantic import (
     model_validator,
 )
 
+from images.additions import ADDITION_NAME, MAX_ADDITION_NAME, MAX_ADDITIONS, VARIABLE_NAME
+from images.attestation import ISSUER, PUBLISHER
 from images.authenticity import CAN_BE, KEY_ID, SIGNER
-from images.config import parse_duration
+from images.config import parse_duration, parse_peer
 from images.errors import LaunchReason
 from images.lock import ArtifactKind, Authentication
-from provenance.predicates import DETECTION_TYPE, LAUNCH_TYPE, PROVENANCE_TYPE, SCAN_TYPE, VSA_TYPE
+from images.schema_version import One
+from provenance.predicates import (
+    DETECTION_TYPE,
+    LAUNCH_TYPE,
+    PROVENANCE_TYPE,
+    SBOM_TYPE,
+    SCAN_TYPE,
+    VSA_TYPE,
+)
+from provenance.publishers import PackageText, PublisherToml, matching
 
 
 class AuditGap(StrEnum):
@@ -37,6 +48,10 @@ ACCEPTABLE: Final[dict[str, LaunchReason | AuditGap]] = {
     for one in (LaunchReason.LIMITS_NOT_ENFORCED, LaunchReason.KEYS_READABLE, AuditGap.UNAUDITED_FILES)
 }
 MAX_ENTRIES: Final = 1000
+MAX_PEERS: Final = 200
+KEY: Final = "key"
+KEYLESS: Final = "keyless"
+BY_DESCRIPTOR: Final = "descriptor"  # in place of "file:PATH": the value is given at each launch
 
 
 class Role(StrEnum):
@@ -49,7 +64,7 @@ class Role(StrEnum):
 
 
 ROLE_TYPES: Final = {
-    Role.BUILDER: (PROVENANCE_TYPE, SCAN_TYPE, DETECTION_TYPE),
+    Role.BUILDER: (PROVENANCE_TYPE, SCAN_TYPE, DETECTION_TYPE, SBOM_TYPE),
     Role.VERIFIER: (VSA_TYPE,),
     Role.LAUNCHER: (LAUNCH_TYPE,),
     Role.REBUILDER: (PROVENANCE_TYPE,),
@@ -110,9 +125,13 @@ def _can_be(require: dict[str, list[str]]) -> dict[str, list[str]]:
     return require
 
 
+_URI: Final = "a URI, exactly as the certificate has it; an address as mailto:NAME@HOST"
+IdentityText = Annotated[str, matching(PUBLISHER, _URI)]
+IssuerText = Annotated[str, matching(ISSUER, "the https:// address of who issues the logins")]
 AuthenticationText = Annotated[str, AfterValidator(_authentication)]
 SignerText = Annotated[str, StringConstraints(pattern=rf"^{SIGNER.pattern}$")]
 KeyIdText = Annotated[str, StringConstraints(pattern=rf"^{KEY_ID.pattern}$")]
+PeerText = Annotated[str, _checked(parse_peer)]
 KeyFile = Annotated[str, StringConstraints(min_length=1, max_length=1000)]
 
 
@@ -135,26 +154,53 @@ class AcceptToml(_Strict):
 
 
 class RevokedToml(_Strict):
-    """What is no longer believed: images, keys (fingerprints), builder ids."""
+    """What is no longer believed: images, keys (fingerprints), builder ids, identities."""
 
     digests: Digests = []
     keys: Digests = []
     builder_ids: Identifiers = []
+    identities: Annotated[list[IdentityText], Field(max_length=MAX_ENTRIES)] = []
+
+
+def _each_once(names: list[str]) -> list[str]:
+    if len(set(names)) != len(names):
+        raise ValueError("one is named twice; expected each once")
+    return names
+
+
+AdditionText = Annotated[str, StringConstraints(pattern=ADDITION_NAME, max_length=MAX_ADDITION_NAME)]
+VariableText = Annotated[str, StringConstraints(pattern=VARIABLE_NAME)]
+Names = Annotated[list[AdditionText], Field(max_length=MAX_ADDITIONS), AfterValidator(_each_once)]
+# Where a value is, never the value: whoever may read the policy would read it.
+SecretText = Annotated[str, StringConstraints(pattern=rf"^(file:[^\x00-\x1f]{{1,1000}}|{BY_DESCRIPTOR})$")]
 
 
 class EnableToml(_Strict):
-    """MCP servers and Skills that may be turned on."""
+    """MCP servers and Skills that are turned on; of a server, by variable, where each of its secrets is."""
 
-    mcp: Annotated[list[str], _neutral([], "MCP servers come later")] = []
-    skills: Annotated[list[str], _neutral([], "Skills come later")] = []
+    mcp: Names = []
+    skills: Names = []
+    secrets: Annotated[
+        dict[AdditionText, Annotated[dict[VariableText, SecretText], Field(min_length=1, max_length=100)]],
+        Field(max_length=MAX_ADDITIONS),
+    ] = {}
+
+    @model_validator(mode="after")
+    def _of_servers(self) -> EnableToml:
+        if off := sorted(set(self.secrets) - set(self.mcp)):
+            raise ValueError(f"secrets: {off[0]} is not in mcp; expected servers that are turned on")
+        return self
 
 
 class TrustToml(_Strict):
-    """One key, the role it has, and whom it may call itself."""
+    """One key or identity, the role it has, and whom it may call itself."""
 
     role: str
     kind: str
-    key: Annotated[str, StringConstraints(min_length=1, max_length=1000)] = ""
+    key: KeyFile = ""
+    identity: IdentityText = ""
+    issuer: IssuerText = ""
+    trusted_root: KeyFile = ""
     builder_ids: Identifiers = []
     verifier_ids: Identifiers = []
     launcher_ids: Identifiers = []
@@ -166,10 +212,7 @@ class TrustToml(_Strict):
     def _whole(self) -> TrustToml:
         if self.role not in set(Role):
             raise ValueError(f"role: {self.role[:40]!r}; expected one of {', '.join(Role)}")
-        if self.kind == "keyless":
-            raise ValueError('kind: "keyless" is not in this version yet; expected "key"')
-        if self.kind != "key" or not self.key:
-            raise ValueError('expected kind = "key" and key = a file')
+        self._check_kind()
         named = {
             Role.BUILDER: self.builder_ids,
             Role.VERIFIER: self.verifier_ids,
@@ -187,22 +230,36 @@ class TrustToml(_Strict):
             raise ValueError(f"predicate_types: expected some of {expected}")
         return self
 
+    def _check_kind(self) -> None:
+        """Each kind with all of its own keys, and none of the other's. An empty issuer would be anybody."""
+        parts = {
+            KEY: {"key": self.key},
+            KEYLESS: {"identity": self.identity, "issuer": self.issuer, "trusted_root": self.trusted_root},
+        }
+        if self.kind not in parts:
+            raise ValueError(f'kind: {self.kind[:40]!r}; expected "{KEY}" or "{KEYLESS}"')
+        for kind, named in parts.items():
+            for name, value in named.items():
+                if bool(value) is not (kind == self.kind):
+                    needed = "needs" if kind == self.kind else "cannot have"
+                    raise ValueError(f'kind = "{self.kind}" {needed} {name}')
+        if self.kind == KEYLESS and self.role == Role.LAUNCHER:
+            raise ValueError('kind: launches are signed by a key; expected "key"')
+
 
 class PolicyToml(_Strict):
     """policy.toml: whom to believe, what to expect, what to accept."""
 
-    schema_: Literal[1] = Field(alias="schema")
-    serial: Annotated[int, Field(ge=1, le=2**53)]
+    schema_: One = Field(alias="schema")
+    serial: Annotated[int, Field(ge=1, lt=2**53)]
     valid_until: Moment
     mode: Literal["required", "development"]
     accept: Annotated[list[AcceptToml], Field(max_length=100)] = []
     max_age: Duration | None = None
     min_rebuilds: Annotated[int, Field(ge=0, le=100)] = 0
     min_ruleset: Annotated[int, Field(ge=1, le=1_000_000)] = 1
-    nested: Annotated[
-        Literal["listed", "opened"],
-        _neutral("listed", 'nested archives are listed, not opened; expected "listed"'),
-    ] = "listed"
+    nested: Literal["listed", "opened"] = "listed"
+    opaque: Annotated[dict[DigestText, Reason], Field(max_length=MAX_ENTRIES)] = {}
     refuse_tofu: bool = False
     refuse: Annotated[list[AuthenticationText], Field(max_length=100)] = []
     require: Annotated[
@@ -210,10 +267,12 @@ class PolicyToml(_Strict):
     ] = {}
     refuse_signers: Annotated[list[SignerText], Field(max_length=MAX_ENTRIES)] = []
     npm_keys: Annotated[dict[KeyIdText, KeyFile], Field(max_length=100)] = {}
+    sigstore_root: KeyFile | None = None
+    publishers: Annotated[dict[PackageText, PublisherToml], Field(max_length=MAX_ENTRIES)] = {}
     require_audit: bool = False
     bases: Digests = []
     revoked: RevokedToml = RevokedToml()
-    network: Annotated[list[str], _neutral([], "runs have no network yet; expected []")] = []
+    network: Annotated[list[PeerText], Field(max_length=MAX_PEERS)] = []
     enable: EnableToml = EnableToml()
     engine_store: Annotated[
         Literal["trust", "rehash"],

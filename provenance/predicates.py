@@ -20,11 +20,19 @@ LAUNCH_TYPE: Final = f"{URI_ROOT}launch/v1"
 POLICY_URI: Final = f"{URI_ROOT}policy/v1"
 PROVENANCE_TYPE: Final = "https://slsa.dev/provenance/v1"
 VSA_TYPE: Final = "https://slsa.dev/verification_summary/v1"
-PREDICATE_TYPES: Final = frozenset({PROVENANCE_TYPE, SCAN_TYPE, DETECTION_TYPE, VSA_TYPE, LAUNCH_TYPE})
+SBOM_TYPE: Final = "https://cyclonedx.org/bom"
+SBOM_SPEC: Final = "1.6"
+PREDICATE_TYPES: Final = frozenset(
+    {PROVENANCE_TYPE, SCAN_TYPE, DETECTION_TYPE, VSA_TYPE, LAUNCH_TYPE, SBOM_TYPE}
+)
 SLSA_LEVEL: Final = "SLSA_BUILD_LEVEL_1"  # an own host promises no more
 SLSA_VERSION: Final = "1.2"
 # SLSA lets a vendor extend a predicate by fields that begin with its name; others ignore them.
 AUDIT_FIELD: Final = "agentimagebuilder_audit"
+# Properties in the metadata of a bill of materials: who made it, of which lock, under which content key.
+SBOM_BUILDER: Final = "agent-image-builder:builder-id"
+SBOM_LOCK: Final = "agent-image-builder:lock"
+SBOM_KEY: Final = "agent-image-builder:content-key"
 
 
 def parse_time(text: str) -> datetime:
@@ -124,6 +132,16 @@ class AcceptedFinding(_Closed):
     by: Text
 
 
+class OpaqueSaid(_Closed):
+    """An archive inside of the image that was not opened, and who answers for it."""
+
+    path: Text
+    format: Text
+    digest: DigestText
+    reason: Text
+    by: Annotated[str, Field(max_length=1000)]
+
+
 class ScanPredicate(_Closed):
     """``scan/v1``: no match under a ruleset, in so many bytes. It never says "no secret"."""
 
@@ -137,6 +155,8 @@ class ScanPredicate(_Closed):
     layers: tuple[DigestText, ...] = Field(max_length=256)
     nested: Text
     not_opened: Count
+    # Statements under ruleset 1 have none: they opened nothing.
+    opaque: tuple[OpaqueSaid, ...] = Field(default=(), max_length=10_000)
     accepted: tuple[AcceptedFinding, ...] = Field(max_length=10_000)
 
 
@@ -215,6 +235,51 @@ class VsaPredicate(_Open):
     verification_result: Literal["PASSED", "FAILED"]
     verified_levels: tuple[Text, ...] = Field(max_length=64)
     audit: AuditSummary | None = Field(default=None, alias=AUDIT_FIELD)
+
+
+class SbomHash(_Open):
+    """One hash, by CycloneDX's name of its algorithm."""
+
+    alg: Text
+    content: Text
+
+
+class SbomComponent(_Open):
+    """One part, as far as it is compared with the lock."""
+
+    bom_ref: Text = Field(alias="bom-ref")
+    name: Text
+    version: str = ""
+    purl: str = ""
+    hashes: tuple[SbomHash, ...] = Field(default=(), max_length=16)
+
+
+class SbomProperty(_Open):
+    """A name and a value."""
+
+    name: Text
+    value: Text
+
+
+class SbomMetadata(_Open):
+    """What the bill is of, and who says so."""
+
+    component: SbomComponent
+    properties: tuple[SbomProperty, ...] = Field(max_length=100)
+
+    def property(self, name: str) -> str:
+        """The value of the only property of this name; empty where there is none, or two."""
+        found = [one.value for one in self.properties if one.name == name]
+        return found[0] if len(found) == 1 else ""
+
+
+class SbomPredicate(_Open):
+    """``https://cyclonedx.org/bom``: a CycloneDX document, as far as it is compared with image and lock."""
+
+    bom_format: Literal["CycloneDX"]
+    spec_version: Literal["1.6"]
+    metadata: SbomMetadata
+    components: tuple[SbomComponent, ...] = Field(max_length=60_000)
 
 
 Predicate = TypeVar("Predicate", bound=BaseModel)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import datetime
 
-from images.digests import Digest
 from images.oci import OciImage
 from provenance.assertions import CLOCK_SKEW, key_recomputed
 from provenance.checks import Check, CheckId, Status, failed, not_performed, passed
@@ -13,12 +12,13 @@ from provenance.evidence import Accepted, Evidence
 from provenance.expectations import Matched, provenance_of
 from provenance.policy import Policy
 from provenance.predicates import BUILD_TYPE, parse_time
+from provenance.signers import party
 
 
 def rebuilt_by_others(
     evidence: Evidence, matched: Matched, image: OciImage, policy: Policy, now: datetime
 ) -> Check:
-    """Check 18: as many distinct rebuilder keys as the policy asks for built this image from this lock.
+    """Check 18: as many distinct rebuilders as the policy asks for built this image from this lock.
 
     One about another name, lock or platform does not count. One about this lock that names another key,
     artifact or base speaks against the image, and fails the check whatever else is attached.
@@ -28,7 +28,7 @@ def rebuilt_by_others(
         return not_performed(CheckId.REBUILDS, "the policy asks for none, and none is attached")
     if matched.lock is None:
         return not_performed(CheckId.REBUILDS, matched.why_no_lock)
-    keys: set[Digest] = set()
+    parties: set[str] = set()
     unmet: list[str] = []
     for one in found:
         problem = _other(one, matched, image) or _too_early(one, now)
@@ -40,12 +40,12 @@ def rebuilt_by_others(
             return failed(
                 CheckId.REBUILDS, f"a trusted rebuilder contradicts (statement {one.digest}): {against}"
             )
-        # By key, however many statements it signed. A policy has no key twice, nor in two roles: nobody
-        # counts double, and no builder confirms himself.
-        keys.add(one.bundle.key)
-    who = f" by {', '.join(sorted(keys))}" if keys else ""
-    said = f"{len(keys)} of {wanted} asked for{who}" if wanted else f"{len(keys)}, none asked for{who}"
-    if len(keys) < wanted:
+        # By key or identity, however many statements it signed. A policy has none in two roles, and one
+        # identity under two issuers is one: nobody counts double, and no builder confirms himself.
+        parties.add(party(one.bundle.signer))
+    who = f" by {', '.join(sorted(parties))}" if parties else ""
+    said = f"{len(parties)} of {wanted} asked for{who}" if wanted else f"{len(parties)}, none asked for{who}"
+    if len(parties) < wanted:
         return failed(CheckId.REBUILDS, "; ".join([said, *unmet[:3]]))
     return passed(CheckId.REBUILDS, said)
 

@@ -19,12 +19,14 @@ from provenance.predicates import (
     LAUNCH_TYPE,
     POLICY_URI,
     PROVENANCE_TYPE,
+    SBOM_TYPE,
     SCAN_TYPE,
     SLSA_LEVEL,
     SLSA_VERSION,
     VSA_TYPE,
     resource_uri,
 )
+from provenance.scan.report import NESTED
 
 if TYPE_CHECKING:
     from images.lock import Artifact, LockSummary
@@ -242,7 +244,7 @@ def detection_statement(detected: DetectedImage, facts: BuildFacts) -> Statement
 
 
 def scan_statement(clean: CleanImage, facts: BuildFacts) -> Statement:
-    """``scan/v1``: no match under a ruleset, in every byte. Nested archives are counted, not opened."""
+    """``scan/v1``: no match under a ruleset, in every byte, and in what archives inside hold."""
     report = clean.report
     return _make(
         clean.image.digest,
@@ -256,8 +258,18 @@ def scan_statement(clean: CleanImage, facts: BuildFacts) -> Statement:
             "verdict": str(report.verdict),
             "bytesScanned": report.bytes_scanned,
             "layers": [str(layer.digest) for layer in clean.image.manifest.layers],
-            "nested": "none",
-            "notOpened": report.nested_count,
+            "nested": NESTED,
+            "notOpened": report.unanswered,
+            "opaque": [
+                {
+                    "path": member.path[:MAX_PLACE] or "-",
+                    "format": member.format,
+                    "digest": str(member.digest),
+                    "reason": member.reason[:MAX_PLACE],
+                    "by": member.by[:MAX_PLACE],
+                }
+                for member in report.opaque
+            ],
             "accepted": [
                 {
                     "rule": cleared.finding.rule,
@@ -268,6 +280,11 @@ def scan_statement(clean: CleanImage, facts: BuildFacts) -> Statement:
             ],
         },
     )
+
+
+def sbom_statement(detected: DetectedImage, sbom: dict[str, JsonValue]) -> Statement:
+    """``https://cyclonedx.org/bom``: the bill of materials that ``provenance.sbom`` made of this image."""
+    return _make(detected.image.digest, SBOM_TYPE, sbom)
 
 
 def vsa_statement(decision: Decision) -> Statement:

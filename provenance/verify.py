@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
-from typing import Final, TypeAlias
+from typing import Final, TypeAlias, cast
 
 from images.digests import Digest
 from images.errors import BuilderError, VerifyFailed
@@ -25,9 +25,11 @@ from provenance.marks import check_marks, read_marks
 from provenance.origins import judge_origins
 from provenance.policy import Mode, Policy
 from provenance.policy_model import AuditGap, Role
+from provenance.predicates import SCAN_TYPE, ScanPredicate
 from provenance.rebuilds import rebuilt_by_others
 from provenance.referrers import read_referrers
-from provenance.scan.accept import accept
+from provenance.sbom_check import sbom_agrees
+from provenance.scan.accept import accept, require_opened
 from provenance.scan.report import ScanReport
 from provenance.signing import Bundle
 
@@ -57,6 +59,7 @@ _NEEDED: Final = frozenset(CheckId) - {
     CheckId.PARAMETERS,
     CheckId.SUMMARY,
     CheckId.ARTIFACTS,
+    CheckId.SBOM,
 }
 
 
@@ -94,6 +97,7 @@ class VerifiedImage:
     scan: Bundle
     detection: Bundle
     summary: Bundle | None
+    sbom: Bundle | None
     checks: tuple[Check, ...]
 
 
@@ -120,11 +124,19 @@ class VerificationReport:
 
     def require(self) -> VerifiedImage:
         """The permit, or VerifyFailed naming the first check that failed."""
-        if self.verified is not None:
-            return self.verified
+        if self.verified is None:
+            raise self._failed()
+        return self.verified
+
+    @property
+    def failure(self) -> VerifyFailed | None:
+        """What ``require`` would raise; None when the image is verified."""
+        return self._failed() if self.verified is None else None
+
+    def _failed(self) -> VerifyFailed:
         order = {Status.FAILED: 0, Status.NOT_PERFORMED: 1, Status.PASSED: 2}
         first = min(self.checks, key=lambda one: (order[one.status], one.id))
-        raise VerifyFailed(
+        return VerifyFailed(
             f"check {int(first.id)} ({first.id.title}) {first.status.value}: {first.message}",
             where=str(self.digest),
             hint=first.next_step(self.digest),
@@ -171,6 +183,7 @@ def verify(request: VerifyRequest) -> VerificationReport:
             scan=relied.scans[0].bundle,
             detection=relied.detections[0].bundle,
             summary=relied.summary.bundle if relied.summary else None,
+            sbom=relied.sbom.bundle if relied.sbom else None,
             checks=checks,
         )
     return VerificationReport(
@@ -193,6 +206,7 @@ class _Relied:
     scans: tuple[Accepted, ...]
     detections: tuple[Accepted, ...]
     summary: Accepted | None
+    sbom: Accepted | None
 
 
 def _assert(
@@ -207,12 +221,14 @@ def _assert(
     scans, scanned = assertions.scan_clean(evidence, image, policy)
     detections, detected = assertions.detection_agrees(evidence, matched)
     lock = matched.lock if matched else None
+    sbom, billed = sbom_agrees(evidence, matched, image)
     answers += [
+        billed,
         scanned,
         detected,
         assertions.config_as_planned(image, lock, request.compare_config),
         assertions.young_enough(matched, policy, request.now),
-        _scan_again(image, request),
+        _scan_again(image, request, evidence),
     ]
     if matched is None:
         return None
@@ -229,7 +245,7 @@ def _assert(
     if said.status is Status.NOT_PERFORMED and request.purpose is Purpose.ADMISSION:
         said = failed(CheckId.SUMMARY, said.message, f"builder verify --attest {image.digest}")
     answers.append(said)
-    return _Relied(scans, detections, summary)
+    return _Relied(scans, detections, summary, sbom)
 
 
 def _numbered(answers: list[Check]) -> tuple[Check, ...]:
@@ -287,11 +303,19 @@ def _audit(
     )
 
 
-def _scan_again(image: OciImage, request: VerifyRequest) -> Check:
+def _answered(evidence: Evidence) -> frozenset[Digest]:
+    """What a trusted scan found in locked artifacts: a host without the store cannot look there itself."""
+    scans = (cast(ScanPredicate, one.predicate) for one in evidence.of_type(SCAN_TYPE))
+    return frozenset(Digest(member.digest) for scan in scans for member in scan.opaque if member.by)
+
+
+def _scan_again(image: OciImage, request: VerifyRequest, evidence: Evidence) -> Check:
     if request.rescan is None:
         return not_performed(CheckId.RESCAN, "no scanner was given")
     try:
         report = accept(request.rescan(image), image, min_ruleset=request.policy.min_ruleset).report
+        if request.policy.nested_opened:
+            require_opened(report, accepted=request.policy.opaque | _answered(evidence))
     except BuilderError as broken:
         return failed(CheckId.RESCAN, str(broken), broken.hint)
     return passed(CheckId.RESCAN, f"no match under ruleset {report.ruleset}, {report.bytes_scanned} bytes")

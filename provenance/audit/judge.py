@@ -91,4 +91,4 @@ def _attested(summary: Accepted | None, key: Digest | None) -> str:
     audit = cast(VsaPredicate, summary.predicate).audit if summary is not None else None
     if summary is None or audit is None or audit.key != key or audit.rules < AUDIT_RULES:
         return ""
-    return f"{summary.trusted.key.fingerprint} (report sha256:{audit.report.sha256})"
+    return f"{summary.trusted.who} (report sha256:{audit.report.sha256})"

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import BinaryIO, Final, Protocol, TypeAlias
 
 from isal import igzip
+from isal.igzip_lib import IsalError
 
 from images.errors import StateError, VerifyFailed
 from images.lock import Artifact, ArtifactKind
@@ -71,7 +72,7 @@ def index_artifact(artifact: Artifact, open_artifact: OpenArtifact) -> tuple[Mem
                 return tuple(_members(Pieces(_pieces(file)), stripped).values())
             with igzip.open(file, "rb") as plain:  # type: ignore[no-untyped-call]
                 return tuple(_members(Pieces(_pieces(plain)), stripped).values())
-    except (VerifyFailed, EOFError, OSError, igzip.BadGzipFile, zlib.error, ValueError) as broken:
+    except (VerifyFailed, EOFError, OSError, IsalError, zlib.error, ValueError) as broken:  # type: ignore[misc]
         raise StateError(f"an artifact that cannot be read ({broken})", where=artifact.id) from None
     except (zipfile.BadZipFile, NotImplementedError, RuntimeError) as broken:
         raise StateError(f"an artifact that is no readable wheel ({broken})", where=artifact.id) from None

@@ -103,7 +103,7 @@ class AuditReport:
         return Digest.of(canonical_json(self.to_json()))
 
     def to_json(self) -> dict[str, JsonValue]:
-        """As ``--json`` shows it."""
+        """What is hashed, and what ``--json`` shows."""
         return {
             "rules": AUDIT_RULES,
             "image": str(self.image),

@@ -121,6 +121,22 @@ def test_bytes_alone_prove_identity_and_not_the_tar(layout: Path) -> None:
         open_image(layout, forged)
 
 
+def test_layers_that_are_hashed_later_must_be_there_and_are_hashed_then(layout: Path) -> None:
+    digest = make_image(layout, ({"a": b"x" * 5000},))
+    path = blob_path(layout, open_image(layout, digest).manifest.layers[0].digest)
+    whole = path.read_bytes()
+    flip(path, 30)
+    image = open_image(layout, digest, rehash=Rehash.LATER)
+    with open_layer(image, 0) as stream, pytest.raises(VerifyFailed):
+        stream.read()
+    overwrite(path, whole[:-1])
+    with pytest.raises(VerifyFailed, match="of its descriptor"):
+        open_image(layout, digest, rehash=Rehash.LATER)
+    path.unlink()
+    with pytest.raises(VerifyFailed, match="not here"):
+        open_image(layout, digest, rehash=Rehash.LATER)
+
+
 def test_a_layer_changed_after_opening_is_found_at_the_end_of_its_stream(layout: Path) -> None:
     image = open_image(layout, make_image(layout, media_type=MEDIA_LAYER_TAR))
     flip(blob_path(layout, image.manifest.layers[0].digest), 600)

@@ -33,6 +33,7 @@ from provenance.npm_signatures import (
     shipped_keys,
     signature_holds,
 )
+from tests.attacks import Position, attack
 from tests.fakes.locks import npm
 from tests.fakes.signed import NOW_ID, OLD_ID, key_pair, sign
 
@@ -176,6 +177,7 @@ def test_one_good_signature_beside_an_unknown_one_is_enough() -> None:
         assert judged == npm_signatures.Judged(Authentication.NPM_SIGNATURE, KEY.id, GOOD.signature)
 
 
+@attack(by=Position.REGISTRY)
 def test_a_registry_may_not_bring_its_own_key() -> None:
     """The very key that signed, but under an id that is not pinned: nobody takes it from the registry."""
     private, own = key_pair("SHA256:" + "z" * 43)

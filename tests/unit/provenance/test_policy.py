@@ -14,9 +14,10 @@ from hypothesis import strategies as st
 
 from images.digests import Digest
 from images.errors import BuilderError, KeyUnusable, LaunchReason, UsageError
-from provenance.policy import Mode, find_policy, load_policy, parse_policy
+from provenance.policy import Enable, Mode, find_policy, load_policy, parse_policy
 from provenance.policy_model import Role
 from provenance.predicates import PROVENANCE_TYPE, SCAN_TYPE
+from tests.attacks import Position, attack
 from tests.fakes.evidence import key, pkcs8
 from tests.fakes.policies import BUILDER_ID, HEAD, TRUST, policy_for, rebuilder_entry, write_policy
 
@@ -50,7 +51,7 @@ revoked = {{ digests = ["{LOCK}"], keys = ["{LOCK}"], builder_ids = ["urn:x:y"] 
     assert policy.expected_lock("team") is None
     builder, verifier, launcher = policy.trust
     assert (builder.role, verifier.role, launcher.role) == (Role.BUILDER, Role.VERIFIER, Role.LAUNCHER)
-    assert builder.key == key("builder").public
+    assert builder.signer == key("builder").public
     assert builder.ids == {BUILDER_ID}
     assert {PROVENANCE_TYPE, SCAN_TYPE} < builder.predicate_types
     assert builder.not_after == datetime(2027, 11, 29, tzinfo=UTC)
@@ -63,6 +64,8 @@ WRONG = [
     ("serial = 3", 'serial = "3"', "serial"),
     ("serial = 3\n", "", "serial"),
     ("schema = 1", "schema = 2", "schema"),
+    ("schema = 1", "schema = true", "schema: expected a whole number"),
+    ("serial = 3", "serial = 9007199254740992", "serial"),
     ("2027-02-28T00:00:00Z", "2027-02-28", "valid_until"),
     ("2027-02-28T00:00:00Z", "2027-02-28T00:00:00", "valid_until"),
     ("2027-02-28T00:00:00Z", "0001-01-01T00:00:00+23:59", "valid_until"),
@@ -76,16 +79,34 @@ WRONG = [
     (HEAD, HEAD + "max_age = 90\n", "max_age"),
     (HEAD, HEAD + "min_rebuilds = -1\n", "min_rebuilds"),
     (HEAD, HEAD + "min_rebuilds = true\n", "min_rebuilds"),
-    (HEAD, HEAD + "min_rebuilds = 1\n", "min_rebuilds: 1 are asked for, but 0 rebuilder keys are trusted"),
+    (HEAD, HEAD + "min_rebuilds = 1\n", "min_rebuilds: 1 are asked for, but 0 rebuilders are trusted"),
     (TRUST, TRUST + rebuilder_entry("one", id=BUILDER_ID), "is a builder's id"),
     (TRUST, TRUST + rebuilder_entry("builder"), "trusted as builder and as rebuilder"),
     (TRUST, TRUST + 2 * rebuilder_entry("one"), "trusted twice"),
     (TRUST, TRUST + rebuilder_entry("one") + f'predicate_types = ["{SCAN_TYPE}"]\n', "predicate_types"),
-    (HEAD, HEAD + 'network = ["api.anthropic.com:443"]\n', "network: not enforced"),
-    (HEAD, HEAD + 'enable = { mcp = ["fetch"] }\n', "mcp: not enforced"),
-    (HEAD, HEAD + 'enable = { skills = ["review"] }\n', "skills: not enforced"),
+    (HEAD, HEAD + 'network = ["api.anthropic.com"]\n', r"network\[0\]: .*expected host:port"),
+    (HEAD, HEAD + 'network = ["*:443"]\n', r"network\[0\]: .*expected host:port"),
+    (HEAD, HEAD + 'network = ["10.0.0.0/8:443"]\n', r"network\[0\]: .*expected host:port"),
+    (HEAD, HEAD + 'network = "api.anthropic.com:443"\n', "network"),
+    (HEAD, HEAD + f"network = {[f'a{n}.test:1' for n in range(201)]}\n", "network"),
+    (HEAD, HEAD + "enable = { mcp = true }\n", "enable.mcp"),
+    (HEAD, HEAD + 'enable = { mcp = "fetch" }\n', "enable.mcp"),
+    (HEAD, HEAD + 'enable = { mcp = ["*"] }\n', "enable.mcp"),
+    (HEAD, HEAD + 'enable = { mcp = ["../fetch"] }\n', "enable.mcp"),
+    (HEAD, HEAD + 'enable = { mcp = ["a", "a"] }\n', "named twice"),
+    (HEAD, HEAD + 'enable = { skills = ["a", "a"] }\n', "named twice"),
+    (HEAD, HEAD + f"enable = {{ skills = {[f's{n}' for n in range(51)]} }}\n", "enable.skills"),
+    (HEAD, HEAD + "enable = { agents = [] }\n", "enable.agents: unknown key"),
+    (HEAD, HEAD + 'enable = { mcp = ["a"], secrets = { b = { T = "file:t" } } }\n', "b is not in mcp"),
+    (HEAD, HEAD + 'enable = { mcp = ["a"], secrets = { a = {} } }\n', "enable.secrets.a"),
+    (HEAD, HEAD + 'enable = { mcp = ["a"], secrets = { a = "file:t" } }\n', "enable.secrets.a"),
+    (HEAD, HEAD + 'enable = { mcp = ["a"], secrets = { a = { T = "the-value" } } }\n', "enable.secrets.a.T"),
+    (HEAD, HEAD + 'enable = { mcp = ["a"], secrets = { a = { T = "file:" } } }\n', "enable.secrets.a.T"),
+    (HEAD, HEAD + 'enable = { mcp = ["a"], secrets = { a = { "T-T" = "file:t" } } }\n', "enable.secrets.a"),
     (HEAD, HEAD + 'engine_store = "rehash"\n', "engine_store: not enforced"),
-    (HEAD, HEAD + 'nested = "opened"\n', "nested: not enforced"),
+    (HEAD, HEAD + 'nested = "ignored"\n', "nested"),
+    (HEAD, HEAD + 'opaque = { "sha256:1" = "because" }\n', "opaque"),
+    (HEAD, HEAD + f'opaque = {{ "{LOCK}" = "" }}\n', "opaque"),
     (HEAD, HEAD + "min_ruleset = 0\n", "min_ruleset"),
     (HEAD, HEAD + 'bases = ["debian:latest"]\n', "bases"),
     (HEAD, HEAD + f'bases = ["{LOCK.upper()}"]\n', "bases"),
@@ -102,7 +123,7 @@ WRONG = [
     (TRUST, "trust = []\n", "trust"),
     ('role = "builder"', 'role = "rebuilder"', "cannot have builder_ids"),
     ('role = "builder"', 'role = "admin"', "role"),
-    ('kind = "key"', 'kind = "keyless"', "keyless.* is not in this version yet"),
+    ('kind = "key"', 'kind = "keyless"', "cannot have key"),
     ('kind = "key"\n', "", "kind"),
     ('kind = "key"', 'kind = "key"\nidentity = ".*"', "identity"),
     (f'builder_ids = ["{BUILDER_ID}"]', "", "needs builder_ids"),
@@ -129,6 +150,35 @@ def test_a_wrong_policy_names_file_and_place(tmp_path: Path, old: str, new: str,
     assert str(path) in caught.value.where
 
 
+def test_what_is_turned_on_is_read_and_no_value_is(tmp_path: Path) -> None:
+    more = """
+[enable]
+mcp = ["issues", "filesystem"]
+skills = ["code-review"]
+
+[enable.secrets.issues]
+ISSUES_TOKEN = "file:secrets/issues"
+ISSUES_URL = "file:/etc/issues-url"
+OTHER = "descriptor"
+"""
+    enable = load_policy(write_policy(tmp_path, HEAD + more + TRUST)).enable
+    assert (enable.mcp, enable.skills) == (("filesystem", "issues"), ("code-review",))
+    assert [(one.server, one.variable, one.path) for one in enable.secrets] == [
+        ("issues", "ISSUES_TOKEN", tmp_path / "secrets/issues"),
+        ("issues", "ISSUES_URL", Path("/etc/issues-url")),
+        ("issues", "OTHER", None),
+    ]
+    assert load_policy(write_policy(tmp_path, HEAD + TRUST)).enable == Enable()
+
+
+def test_a_secret_typed_in_the_place_of_its_file_is_not_repeated(tmp_path: Path) -> None:
+    value = "dummy-" + "0123456789" * 3
+    line = f'enable = {{ mcp = ["a"], secrets = {{ a = {{ T = "{value}" }} }} }}\n'
+    with pytest.raises(UsageError) as caught:
+        load_policy(write_policy(tmp_path, HEAD + line + TRUST))
+    assert value not in f"{caught.value} {caught.value.hint} {caught.value.where}"
+
+
 def test_an_error_has_its_line(tmp_path: Path) -> None:
     path = write_policy(tmp_path, (HEAD + TRUST).replace('mode = "required"', "mode = 1"))
     with pytest.raises(UsageError) as caught:
@@ -136,6 +186,7 @@ def test_an_error_has_its_line(tmp_path: Path) -> None:
     assert caught.value.where == f"{path}, line 4"
 
 
+@attack(by=Position.LOCAL_USER)
 @pytest.mark.parametrize("mode", [0o664, 0o646, 0o666])
 @pytest.mark.parametrize("target", ["policy.toml", "keys/builder.pub", ".", "keys"])
 def test_what_others_can_write_is_refused(tmp_path: Path, mode: int, target: str) -> None:
@@ -152,6 +203,7 @@ def test_a_sticky_folder_is_no_danger(tmp_path: Path) -> None:
     assert load_policy(path).serial == 3
 
 
+@attack(by=Position.LOCAL_USER)
 def test_a_policy_of_another_user_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = write_policy(tmp_path / "config", HEAD + TRUST)
     os.chown(path, 4321, -1) if os.getuid() == 0 else monkeypatch.setattr(os, "geteuid", lambda: 4321)
@@ -159,6 +211,7 @@ def test_a_policy_of_another_user_is_refused(tmp_path: Path, monkeypatch: pytest
         load_policy(path)
 
 
+@attack(by=Position.CONFIG_AUTHOR)
 def test_a_policy_at_or_under_builder_toml_is_refused(tmp_path: Path) -> None:
     project = tmp_path / "project"
     inside = write_policy(project / "config", HEAD + TRUST)
@@ -174,6 +227,7 @@ def test_a_policy_at_or_under_builder_toml_is_refused(tmp_path: Path) -> None:
     assert load_policy(outside, beside=project).serial == 3
 
 
+@attack(by=Position.LAYOUT_WRITER)
 def test_a_policy_in_a_layout_is_refused(tmp_path: Path) -> None:
     path = write_policy(tmp_path / "layout" / "blobs", HEAD + TRUST)
     (tmp_path / "layout" / "oci-layout").write_text("{}")

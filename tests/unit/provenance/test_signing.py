@@ -24,10 +24,11 @@ from provenance.keys import Protection, create_key_pair, load_private_key, load_
 from provenance.predicates import SCAN_TYPE
 from provenance.signing import check_signature, is_signed_by, sign
 from provenance.statements import PAYLOAD_TYPE, STATEMENT_TYPE, parse_statement
+from tests.attacks import Position, attack
 from tests.fakes.evidence import b64, edit_bundle, forge, key, pkcs8, statement, statement_bytes
 
 IMAGE = Digest.of(b"image")
-STATEMENT = statement(IMAGE, SCAN_TYPE, {"number": 2**53, "text": "äöü\u2028"})
+STATEMENT = statement(IMAGE, SCAN_TYPE, {"number": 2**53 - 1, "text": "äöü\u2028"})
 BUNDLE = sign(STATEMENT, key("builder")).raw
 
 
@@ -54,6 +55,7 @@ def test_an_empty_passphrase_is_refused(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+@attack(by=Position.LOCAL_USER)
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o660, 0o601, 0o777])
 def test_a_key_that_others_can_reach_is_refused(tmp_path: Path, mode: int) -> None:
     private = tmp_path / "k"
@@ -64,6 +66,7 @@ def test_a_key_that_others_can_reach_is_refused(tmp_path: Path, mode: int) -> No
     assert caught.value.hint == f"chmod 600 {private}"
 
 
+@attack(by=Position.LOCAL_USER)
 def test_a_key_of_another_owner_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     private = tmp_path / "k"
     create_key_pair(private, tmp_path / "p", Protection.UNENCRYPTED)
@@ -225,7 +228,7 @@ def test_any_bytes_are_a_statement_or_fail_as_expected(raw: bytes) -> None:
 def test_a_signed_statement_comes_back_byte_by_byte() -> None:
     bundle = check_signature(open_bundle(BUNDLE, "x"), key("builder").public, "x")
     assert bundle.statement == STATEMENT
-    assert bundle.key == key("builder").public.fingerprint
+    assert bundle.signer == key("builder").public.fingerprint
 
 
 def test_the_bundle_is_what_sigstore_reads_and_has_no_keyid() -> None:

@@ -7,6 +7,7 @@ import gzip
 import io
 import tarfile
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -15,13 +16,15 @@ from builder.building.base_check import _read_layer, _Tree
 from builder.resolve.archive import read_archive
 from builder.resolve.exchange import _read_result
 from builder.resolve.tarball import read_package
-from images.errors import BuilderError
-from provenance.audit.members import _members
+from images.errors import BuilderError, StateError
+from provenance.audit.members import _members, index_artifact
 from provenance.audit.pieces import Pieces
 from provenance.debs import read_control, read_data
 from provenance.stricttar import StrictTar
+from tests.attacks import Position, attack
 from tests.fakes.debs import ar_member
 from tests.fakes.hostile_tars import END, HARMLESS_FOR_AUDIT, HOSTILE, block, extended
+from tests.fakes.locks import npm
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -52,6 +55,7 @@ def test_what_readers_differ_on_is_refused(raw: bytes) -> None:
         names(raw)
 
 
+@attack(by=Position.NPM_PACKAGE)
 @pytest.mark.parametrize("raw", HOSTILE.values(), ids=HOSTILE.keys())
 @pytest.mark.parametrize("read", READERS.values(), ids=READERS.keys())
 def test_every_reader_refuses_it_in_its_own_words(read: Callable[[bytes], object], raw: bytes) -> None:
@@ -63,6 +67,17 @@ def test_every_reader_refuses_it_in_its_own_words(read: Callable[[bytes], object
 def test_the_audit_s_own_reader_ends_with_a_refusal(name: str) -> None:
     with pytest.raises((ValueError, BuilderError)):
         _members(Pieces(iter([HOSTILE[name]])), 1)
+
+
+@pytest.mark.parametrize("at", [2, 3, 12, -9, -5, -1])
+def test_a_stream_that_does_not_decompress_is_refused(at: int) -> None:
+    raw = bytearray(gzip.compress(block("package/a") + END, mtime=0))
+    raw[at] ^= 0xFF
+    for read in (read_package, read_archive):
+        with pytest.raises(BuilderError):
+            read(io.BytesIO(bytes(raw)), "x")
+    with pytest.raises(StateError):
+        index_artifact(npm("a", "1.0.0"), lambda _: nullcontext(io.BytesIO(bytes(raw))))
 
 
 def test_what_common_writers_write_is_read() -> None:

@@ -15,6 +15,7 @@ import pytest
 from backend.engines.select import private_directory, write_setting
 from images.errors import ExitCode, StateError
 from provenance.layout_writing import init_layout, write_blob
+from provenance.small_files import read_small
 from provenance.writing import replace_file, temporary_file
 
 KILLED = """
@@ -99,3 +100,15 @@ def test_a_folder_that_cannot_be_made_is_damaged_state(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
     with pytest.raises(StateError, match="cannot be written"):
         private_directory(tmp_path / "file/below")
+
+
+def test_a_small_file_is_small_regular_and_no_link(tmp_path: Path) -> None:
+    small, large = tmp_path / "small", tmp_path / "large"
+    small.write_bytes(b"four")
+    large.write_bytes(b"five!")
+    assert read_small(small, 4) == b"four"
+    (tmp_path / "link").symlink_to(small)
+    os.mkfifo(tmp_path / "pipe")
+    for path in (large, tmp_path / "link", tmp_path / "pipe", tmp_path, Path("/dev/zero")):
+        with pytest.raises(OSError):
+            read_small(path, 4)

@@ -17,6 +17,7 @@ from images.lock import ArtifactKind
 from provenance.audit.members import index_artifact
 from provenance.audit.report import MAX_LISTED, AuditReport, DifferenceKind, Origin, shown
 from provenance.audit.run import audit_image
+from tests.attacks import Position, attack
 from tests.fakes.audited import CLAUDE, NATIVE, PLACED, Change, Honest, Layers, Made, honest, layer_bytes
 from tests.fakes.locks import AMD64, make_added_lock, make_full_lock
 from tests.fakes.tarballs import packages
@@ -158,6 +159,7 @@ def test_the_later_of_two_packages_at_one_path_counts(tmp_path: Path) -> None:
 # --- one change in each kind of entry
 
 
+@attack(by=Position.BUILD_CONTAINER)
 @cases(FILES)
 @pytest.mark.parametrize("place", [0, -1])
 def test_one_byte(tiny: Honest, path: str, place: int) -> None:
@@ -231,6 +233,7 @@ def test_an_owners_name(tiny: Honest, path: str) -> None:
     found(report, DifferenceKind.CHANGED, path, "owner's name")
 
 
+@attack(by=Position.BUILD_CONTAINER)
 @cases(FILES, LINKS, HARD_LINKS)
 def test_missing(tiny: Honest, path: str) -> None:
     report = tiny.audit(tiny.changed(drop(path)))
@@ -284,6 +287,7 @@ def test_another_members_bytes(tiny: Honest, path: str) -> None:
 # --- what does not belong
 
 
+@attack(by=Position.BUILD_CONTAINER)
 @pytest.mark.parametrize(
     "made",
     [
@@ -365,6 +369,7 @@ def test_a_hard_link_between_equal_files_that_no_script_made(tmp_path: Path) -> 
     found(report, DifferenceKind.CHANGED, path, "no install script")
 
 
+@attack(by=Position.NPM_PACKAGE)
 def test_a_script_places_what_is_locked_for_its_own_agent_only(tiny: Honest) -> None:
     other = packages()["npm:chalk@5.6.2"]["package/index.js"][0]
     report = tiny.audit(tiny.changed(edit(PLACED, lambda made: replace(made, content=other))))

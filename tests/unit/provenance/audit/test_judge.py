@@ -19,7 +19,7 @@ from provenance.audit.report import AUDIT_RULES, AuditReport, Difference, Differ
 from provenance.checks import Check, CheckId, Status
 from provenance.predicates import AUDIT_FIELD, VsaPredicate, read_predicate
 from provenance.referrers import add_referrer
-from provenance.signing import Bundle
+from provenance.signing import Bundle, KeySigner
 from provenance.verify import VerificationReport
 from tests.fakes.evidence import key
 from tests.fakes.locks import AMD64
@@ -61,7 +61,7 @@ def audited(report: VerificationReport) -> Check:
 
 
 def attested(world: World, report: VerificationReport) -> Bundle:
-    made = attest(report, world.policy, key("verifier"), version="0.1.0", now=NOW)
+    made = attest(report, world.policy, KeySigner(key("verifier")), version="0.1.0", now=NOW)
     if made.passed:
         add_referrer(world.image, made.bundle)
     return made.bundle
