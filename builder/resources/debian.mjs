@@ -1,7 +1,7 @@
 // Runs apt inside the resolver container, against the dpkg status of a base and with the sources that it is given.
 //
 // This file decides nothing; the program that asked checks every answer. For each question:
-//   resolve: names, status, suite -> what to add, apt's order for dpkg, who signed the index of each; the packages
+//   resolve: names, status, suite -> what to add, apt's order for dpkg, who signed the index of each; with bring the packages
 //   fetch:   names and versions   -> the packages
 // No text of apt's is passed on: it may hold an address with a credential. Only codes of ours are, and names.
 
@@ -45,8 +45,10 @@ const MEANINGS = [
   [/[Cc]ertificate verification|SSL|TLS/, 'ECERT'],
   [/No space left/, 'ENOSPC'],
   [/does not have a Release file|404 {1,3}Not Found/, 'ENOINDEX'],
-  [/Connection (?:reset|closed)|unexpectedly closed|timed out|[Tt]imeout/, 'ECONNRESET'],
+  [/timed out|[Tt]imeout/, 'ETIMEDOUT'], // also of a server that says nothing any more
+  [/[Cc]onnection (?:reset|closed)|closed (?:the )?connection|unexpectedly closed|Error reading from server/, 'ECONNRESET'],
   [/Could not resolve|Temporary failure|Could not connect|Unable to connect|Cannot initiate|unreachable|Connection failed/, 'ENOTFOUND'],
+  [/Failed to fetch/, 'ECONNRESET'], // whatever else ends a download: after a cut one it says "Undetermined Error"
 ]
 
 function meaning(words, otherwise) {
@@ -301,6 +303,6 @@ export async function debian(asked, { env, sources, work, silence }) {
     }
     const answer = await resolveOne(apt)
     await putBytes('debian.json', Buffer.from(JSON.stringify(answer)))
-    await fetchAll(apt, answer.packages)
+    if (one.bring) await fetchAll(apt, answer.packages)
   }
 }

@@ -1,9 +1,10 @@
 // Runs uv inside the resolver container, for Python packages: writes its answers into the tar.
 //
-// This file decides nothing: the program that asked checks every answer. Three kinds of questions:
+// This file decides nothing: the program that asked checks every answer. Four kinds of questions:
 //   resolve: an exact package -> the pylock.toml that uv makes for it, for one Python on one platform, wheels only
 //   newest:  a package -> its newest version there, and whether the pinned one is still there, or yanked
 //   fetch:   a wheel -> its file, found by its hash among those that uv lists for its package
+//   statements: a wheel -> what its index has of its publisher (PEP 740), or a code; nothing where none is named
 // No message of uv's is passed on: it may hold an address with a credential. Only codes and names of packages are.
 
 import { mkdir, rm, writeFile } from 'node:fs/promises'
@@ -15,6 +16,10 @@ import { putBytes, putFile } from './tar.mjs'
 import { Failed, persist, refuse } from './web.mjs'
 
 const MAX_WHEEL = 4 * 1024 * 1024 * 1024
+const MAX_PAGE = 64 * 1024 * 1024 // of the files of one project
+const MAX_STATEMENTS = 1024 * 1024 // about one file
+const SIMPLE_JSON = 'application/vnd.pypi.simple.v1+json'
+const PARALLEL = 8
 
 // uv asks a Python about itself before anything else. There is none here, and none is needed: version and platform
 // of the Python in the image are arguments. So it gets what a Python of that version would say.
@@ -108,10 +113,13 @@ async function uv({ env, silence }, cwd, args) {
   throw fail({ ...meaning(done.stderr.replace(/https?:\/\/\S+/g, '')), address: addressIn(done.stderr) })
 }
 
+const PYLOCK = ['--generate-hashes', '--format', 'pylock.toml']
+const REQUIREMENTS = ['--format', 'requirements.txt']
+
 let folders = 0
 
 // These requirements for one Python on one platform, from an empty directory.
-async function compile(tools, item, requirements, more = []) {
+async function compile(tools, item, requirements, more = [], form = PYLOCK) {
   const folder = join(tools.work, `compile-${(folders += 1)}`)
   await mkdir(folder)
   await writeFile(join(folder, 'requirements.in'), requirements.map((line) => `${line}\n`).join(''))
@@ -120,7 +128,7 @@ async function compile(tools, item, requirements, more = []) {
     '--python-version', item.python,
     '--python-platform', item.platform,
     '--only-binary', ':all:',
-    '--generate-hashes', '--format', 'pylock.toml', '--no-header',
+    ...form, '--no-header',
     ...more,
     'requirements.in',
   ])
@@ -168,6 +176,20 @@ async function addresses(tools, items) {
   return found
 }
 
+// Which index each package is from, as uv says: a lock of its does not.
+async function indexes(tools, items) {
+  const found = new Map()
+  for (const group of groups(items)) {
+    const pins = [...new Set(group.map((item) => `${item.name}==${item.version}`))]
+    const more = ['--no-deps', '--no-annotate', '--emit-index-annotation']
+    const { lock } = await compile(tools, group[0], pins, more, REQUIREMENTS)
+    for (const [, name, index] of lock.toString().matchAll(/^([a-z0-9._-]+)==[^\n]*\n +# from (\S+)$/gm)) {
+      found.set(name, index)
+    }
+  }
+  return found
+}
+
 async function download(web, url, path) {
   const response = await web.follow(url, await netrcLogin(url))
   if (response.statusCode !== 200) throw refuse(response)
@@ -177,6 +199,7 @@ async function download(web, url, path) {
 async function fetchAll(tools, items) {
   const { web, work, progress } = tools
   if (!items.length) return
+  progress({ step: 'fetch', done: 0, total: items.length, bytes: 0 }) // what fails from here on is this step's
   const urls = await addresses(tools, items)
   let bytes = 0
   for (const [number, item] of items.entries()) {
@@ -192,6 +215,53 @@ async function fetchAll(tools, items) {
     bytes += size
     progress({ step: 'fetch', name: item.filename, done: number + 1, total: items.length, bytes })
   }
+}
+
+// A document of the index that uv asked too, through the same door.
+async function document(web, address, limit, accept) {
+  return persist(async () => {
+    const response = await web.follow(address, { accept, ...(await netrcLogin(address)) })
+    if (response.statusCode !== 200) throw refuse(response)
+    return { type: response.headers['content-type'] ?? '', bytes: await web.document(response, limit) }
+  })
+}
+
+// Each file of a project with what the index says of it; an index that answers with a page for people names no statements.
+async function filesOf(web, page) {
+  const { type, bytes } = await document(web, page, MAX_PAGE, SIMPLE_JSON)
+  return type.startsWith(SIMPLE_JSON) ? (JSON.parse(bytes).files ?? []) : []
+}
+
+async function statementsOf(web, item, index, pages) {
+  const page = new URL(`${item.name}/`, index.replace(/\/*$/, '/')).href
+  if (!pages.has(page)) pages.set(page, filesOf(web, page))
+  const file = (await pages.get(page)).find((one) => one?.hashes?.sha256 === item.sha256)
+  if (typeof file?.provenance !== 'string') return {}
+  const { bytes } = await document(web, new URL(file.provenance, page).href, MAX_STATEMENTS, 'application/json')
+  return { document: bytes.toString() }
+}
+
+async function allStatements(tools, items) {
+  const { web, progress } = tools
+  if (!items.length) return
+  progress({ step: 'facts', name: 'who stated what of the wheels', done: 0, total: items.length })
+  const from = await indexes(tools, items)
+  const answers = new Array(items.length)
+  const pages = new Map()
+  let next = 0
+  let done = 0
+  const work = async () => {
+    while (next < items.length) {
+      const number = next++
+      const item = items[number]
+      const index = from.get(item.name)
+      const answer = index ? statementsOf(web, item, index, pages) : Promise.resolve({})
+      answers[number] = await answer.catch((error) => ({ code: String(error?.code ?? error?.name ?? 'EUNKNOWN').slice(0, 100) }))
+      progress({ step: 'facts', name: item.filename, done: (done += 1), total: items.length })
+    }
+  }
+  await Promise.all(Array.from({ length: PARALLEL }, work))
+  await putBytes('statements.json', Buffer.from(JSON.stringify(answers)))
 }
 
 // Releases that are too young are not chosen; of the pinned package itself that is for who asked to refuse.
@@ -218,4 +288,5 @@ export async function pypi(asked, tools, result) {
     result.newest.push(await newestOne(tools, item, ages(asked, [])))
   }
   await fetchAll(tools, asked.fetch)
+  await allStatements(tools, asked.statements)
 }

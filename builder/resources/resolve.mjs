@@ -1,7 +1,7 @@
 // Runs npm inside the resolver container: reads /run/job/job.json, writes one tar to standard output.
 //
-// This file decides nothing. A job that pulls an image goes to pull.mjs, one for Python packages to pypi.mjs. Else it
-// answers five kinds of questions, and the program that asked checks every answer:
+// This file decides nothing. A job about images of a registry goes to pull.mjs or push.mjs, one for Python packages to
+// pypi.mjs. Else it answers five kinds of questions, and the program that asked checks every answer:
 //   resolve: exact root packages -> the package-lock.json that npm makes for them in an empty directory
 //   view:    name and range      -> the platform fields of the best matching version, or npm's error code
 //   newest:  name, range, pinned -> the versions in that range, and whether the pinned one is still there
@@ -16,13 +16,14 @@ import { tmpdir } from 'node:os'
 import { dirname, join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 
-import { endClients, runClient, SILENCE } from './children.mjs'
-import { clientEnvironments, debianSources, loginOf, webOptions } from './clients.mjs'
+import { addressIn, endClients, runClient, SILENCE } from './children.mjs'
+import { clientEnvironments, debianSources, loginOf, netrcLogin, webOptions } from './clients.mjs'
 import { debian } from './debian.mjs'
 import { pull } from './pull.mjs'
+import { push } from './push.mjs'
 import { pypi } from './pypi.mjs'
 import { conclude, putBytes, putFile } from './tar.mjs'
-import { failedHop, Web } from './web.mjs'
+import { failedHop, secondsOf, waitAskedFor, Web } from './web.mjs'
 
 const FETCH_BATCH = 12 // tarballs per npm
 const FETCH_PARALLEL = 2 // npm at once
@@ -30,6 +31,7 @@ const LOOK = 2000 // milliseconds between two looks at a download
 const BACKOFF = 30_000 // milliseconds that npm waits in all before it tries again
 const LEAST = 1024 // bytes that must have come within the silence: a trickle is a stall
 const ON_THE_WAY = /^(E40[137]|E5\d\d|ECONN|ENOTFOUND|EAI_AGAIN|E?TIMEDOUT|EHOSTUNREACH|ENETUNREACH|ENPM|ERR_SOCKET|FETCH_ERROR|EAPT|EUV)/
+const SLOW_DOWN = 'E429' // it ends the job: every further question would make it worse
 const JOB = dirname(fileURLToPath(import.meta.url))
 
 let step = '' // what we are doing
@@ -65,8 +67,10 @@ async function npm(env, cwd, args) {
   } catch {
     if (status === 0 && args[0] === 'view') throw new NpmFailed('EBADOUTPUT')
   }
-  if (status !== 0) throw new NpmFailed(String(output?.error?.code ?? 'ENPM').slice(0, 100), specIn(output?.error))
-  return output
+  if (status === 0) return output
+  const failed = new NpmFailed(String(output?.error?.code ?? 'ENPM').slice(0, 100), specIn(output?.error))
+  if (failed.code === SLOW_DOWN) failed.address = addressIn(`${output.error.summary} ${output.error.detail}`)
+  throw failed
 }
 
 async function resolveOne(env, work, number, item) {
@@ -101,6 +105,7 @@ async function versionsOf(env, work, name, range) {
     const versions = [found ?? []].flat().map((one) => ({ version: one.version, deprecated: Boolean(one.deprecated) }))
     return versions.length ? { versions } : { code: 'E404' }
   } catch (error) {
+    if (error.code === SLOW_DOWN) throw Object.assign(error, { item: name })
     return { code: error.code ?? 'EUNKNOWN' }
   }
 }
@@ -117,7 +122,13 @@ async function askFacts(env, work, facts) {
   const options = { cwd: work, env, silence, input: JSON.stringify(facts) }
   const { status, stdout, code } = await runClient(process.execPath, [join(JOB, 'facts.mjs')], options)
   if (code || status !== 0) throw new NpmFailed(code || 'ENPM')
-  return Buffer.from(`[${stdout.split('\n').filter(Boolean).join(',')}]`)
+  const lines = stdout.split('\n').filter(Boolean)
+  const slow = lines.findIndex((line) => line.startsWith(`{"code":"${SLOW_DOWN}"`))
+  if (slow >= 0) {
+    const retryAfter = secondsOf(JSON.parse(lines[slow]).retry_after)
+    throw Object.assign(new NpmFailed(SLOW_DOWN), { item: facts[slow].name, retryAfter })
+  }
+  return Buffer.from(`[${lines.join(',')}]`)
 }
 
 const cached = (work, integrity) => {
@@ -158,6 +169,8 @@ async function underWay(work) {
 
 // Batches side by side; each tarball leaves as soon as those before it have left.
 async function fetchAll(env, work, items) {
+  if (!items.length) return
+  progress({ step: 'fetch', done: 0, total: items.length, bytes: 0 }) // a failure before the first look is this step's
   const batches = []
   for (let start = 0; start < items.length; start += FETCH_BATCH) batches.push(items.slice(start, start + FETCH_BATCH))
   const count = { done: 0, bytes: 0, shown: 0 }
@@ -214,7 +227,11 @@ async function answer(env, work, job, result) {
   }
   for (const item of job.view) {
     progress({ step: 'view', name: item.name })
-    result.view.push(await viewOne(env, work, item).catch((error) => ({ code: error.code ?? 'EUNKNOWN' })))
+    const answered = await viewOne(env, work, item).catch((error) => {
+      if (error.code === SLOW_DOWN) throw Object.assign(error, { item: item.name })
+      return { code: error.code ?? 'EUNKNOWN' }
+    })
+    result.view.push(answered)
   }
   for (const [number, item] of job.newest.entries()) {
     progress({ step: 'newest', name: item.name, done: number, total: job.newest.length })
@@ -237,6 +254,11 @@ async function hopOf(env, web, error) {
   return failedHop(web, /^https?:/.test(scoped) ? scoped : await ask('registry'))
 }
 
+async function waitOf(web, error) {
+  if (error.code !== SLOW_DOWN || error.retryAfter || !error.address) return {}
+  return waitAskedFor(web, error.address, await netrcLogin(error.address))
+}
+
 // One line of npm's; empty when it fails.
 async function npmSays(env, args) {
   const { status, stdout } = await runClient('npm', args, { env, silence })
@@ -246,9 +268,10 @@ async function npmSays(env, args) {
 async function perform(job, work, result) {
   const web = new Web(await webOptions(job))
   if (job.pull) return pull(job.pull, { web, login: await loginOf(), work }, result)
+  if (job.push) return push(job.push, { web, login: await loginOf(), work }, result)
   const { npm: env, apt, uv } = await clientEnvironments(job, work)
   const located = async (error) => {
-    throw Object.assign(error, await hopOf(env, web, error))
+    throw Object.assign(error, await hopOf(env, web, error), await waitOf(web, error))
   }
   if (job.debian) return debian(job.debian, { env: apt, sources: debianSources(job), work, silence }).catch(located)
   if (job.pypi) return pypi(job.pypi, { env: uv, web, work, progress, silence }, result).catch(located)

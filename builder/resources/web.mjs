@@ -17,12 +17,19 @@ const FINAL = /^E4|^EREDIRECT$|CERT|SELF_SIGNED|UNABLE_TO_|^ERR_(TLS|SSL|INVALID
 // A connection that was never made: through a proxy, it is the proxy that was not reached.
 const NOT_REACHED = /^(ECONNREFUSED|ENOTFOUND|EAI_AGAIN|EHOSTUNREACH|ENETUNREACH|ETIMEDOUT)$/
 
+// A retry-after in seconds: it is a number of them, or a date. Empty when it is neither.
+export function secondsOf(retryAfter, now = Date.now()) {
+  const said = String(retryAfter ?? '').trim()
+  const seconds = /^\d+$/.test(said) ? said : String(Math.max(0, Math.ceil((Date.parse(said) - now) / 1000)))
+  return /^\d{1,6}$/.test(seconds) ? seconds : ''
+}
+
 // ``hop``: 'proxy' (it was not reached, or does not let us), 'beyond' (it cannot reach the registry), else ''.
 export class Failed extends Error {
   constructor(code, { retryAfter = '', hop = '' } = {}) {
     super(code)
     this.code = code
-    this.retryAfter = /^\d{1,6}$/.test(retryAfter) ? retryAfter : ''
+    this.retryAfter = secondsOf(retryAfter)
     this.hop = hop
   }
 }
@@ -58,14 +65,22 @@ export class Web {
     return NOT_REACHED.test(error.code) ? new Failed(error.code, { hop: 'proxy' }) : error
   }
 
-  // The answer's head; its body must be taken by drain or destroyed.
-  open(url, headers) {
+  // The answer's head; its body must be taken by drain or destroyed. ``body``: what is sent, {size, open()}, where
+  // open gives its bytes or a stream of them.
+  open(url, headers, { method = 'GET', body = null } = {}) {
     return new Promise((resolve, reject) => {
       const client = { 'http:': http, 'https:': https }[url.protocol]
       if (!client) return reject(new Failed('EREDIRECT'))
-      const options = { agent: this.agents[url.protocol], headers: { 'accept-encoding': 'identity', ...headers } }
-      const request = client.get(url, options, (response) => {
+      const length = body ? { 'content-length': body.size } : {}
+      const options = {
+        method,
+        agent: this.agents[url.protocol],
+        headers: { 'accept-encoding': 'identity', ...length, ...headers },
+      }
+      let source = null
+      const request = client.request(url, options, (response) => {
         clearTimeout(timer)
+        source?.destroy() // who answers early wants no more of it
         response.on('error', () => {}) // who drains it hears of it; a late one concerns nobody
         if (response.statusCode !== 407) return resolve(response)
         response.destroy()
@@ -78,23 +93,38 @@ export class Web {
         request.destroy(failed)
         reject(failed) // a request that waits for its tunnel tells nobody that it was ended
       }
-      const timer = setTimeout(late, this.silence)
-      request.on('error', (error) => {
+      // While something is sent, what counts is that it moves.
+      let sent = 0
+      const look = () => {
+        const now = body?.size ? (request.socket?.bytesWritten ?? 0) : 0
+        if (now - sent < LEAST) return late()
+        sent = now
+        timer = setTimeout(look, this.silence)
+      }
+      let timer = setTimeout(look, this.silence)
+      const broken = (error) => {
         clearTimeout(timer)
+        source?.destroy()
         reject(this.located(url, error))
-      })
+      }
+      request.on('error', broken)
+      const bytes = body?.open()
+      if (!bytes?.pipe) return request.end(bytes)
+      source = bytes
+      source.on('error', (error) => request.destroy(error))
+      source.pipe(request)
     })
   }
 
-  // Follows redirects: never from https to http, and no credential goes to another origin. ``elsewhere`` of the answer
-  // says that another origin gave it: what it asks for is not the registry's word.
-  async follow(address, headers) {
+  // Follows redirects of what only reads: never from https to http, and no credential goes to another origin.
+  // ``elsewhere`` of the answer says that another origin gave it: what it asks for is not the registry's word.
+  async follow(address, headers, options = {}) {
     let url = new URL(address)
     const { origin } = url
     for (let hop = 0; hop <= MAX_REDIRECTS; hop += 1) {
       const { authorization, ...rest } = headers
-      const response = await this.open(url, url.origin === origin && authorization ? headers : rest)
-      if (![301, 302, 303, 307, 308].includes(response.statusCode)) {
+      const response = await this.open(url, url.origin === origin && authorization ? headers : rest, options)
+      if (![301, 302, 303, 307, 308].includes(response.statusCode) || options.body) {
         return Object.assign(response, { elsewhere: url.origin !== origin })
       }
       response.destroy()
@@ -157,6 +187,19 @@ export async function persist(act) {
       if (FINAL.test(String(error?.code)) || attempt === ATTEMPTS) throw error
       await new Promise((resolve) => setTimeout(resolve, 1000 * attempt))
     }
+  }
+}
+
+// No client tells how long a registry that asked it to slow down wants it to wait: one request of ours does.
+export async function waitAskedFor(web, address, headers) {
+  const url = URL.parse(address)
+  if (!url) return {}
+  try {
+    const response = await web.open(url, headers)
+    response.destroy()
+    return response.statusCode === 429 ? { retryAfter: secondsOf(response.headers['retry-after']) } : {}
+  } catch {
+    return {}
   }
 }
 
