@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import BinaryIO, Final, cast
 
 from isal import igzip
+from isal.igzip_lib import IsalError
 
 from builder.storage.store import ContentStore
 from images.additions import ArchivePin
@@ -118,7 +119,7 @@ def read_archive(file: BinaryIO, what: str) -> tuple[_File, ...]:
             with igzip.open(file, "rb") as plain:  # type: ignore[no-untyped-call]
                 return _read(cast(BinaryIO, plain), what)
         return _read(file, what)
-    except (tarfile.TarError, EOFError, OSError, igzip.BadGzipFile, ValueError) as broken:
+    except (tarfile.TarError, EOFError, OSError, IsalError, ValueError) as broken:  # type: ignore[misc]  # untyped
         raise _odd(what, f"is no whole tar or tar.gz ({type(broken).__name__})") from None
 
 

@@ -135,4 +135,5 @@ def _artifact(
         authenticated=judged.authenticated,
         signer=judged.signer,
         signature=judged.signature,
+        attestation=judged.attestation,
     )

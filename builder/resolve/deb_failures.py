@@ -39,11 +39,12 @@ _KNOWN: Final[dict[str, tuple[type[BuilderError], str, str, str]]] = {
 }
 
 
-def debian_failure(code: str, item: str, hop: str = "") -> BuilderError:
-    """The error for a code; ``item`` is the package or suite that it is about, ``hop`` as in At."""
+def debian_failure(code: str, item: str, hop: str = "", retry_after: str = "") -> BuilderError:
+    """The error for a code; ``item``: the package or suite that it is about, the others as in At."""
     about = "".join(char for char in item if char.isprintable())[:200]
     if hop or code not in _KNOWN:
-        return failure(code, At(WHERE, about, step="apt", hop=hop, alias=DEBIAN_REGISTRY))
+        at = At(WHERE, about, step="apt", hop=hop, retry_after=retry_after, alias=DEBIAN_REGISTRY)
+        return failure(code, at)
     kind, what, hint, reason = _KNOWN[code]
     error = kind(what.format(about or "what is asked for"), where=WHERE, hint=hint, reason=reason)
     if isinstance(error, PinError):

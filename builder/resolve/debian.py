@@ -100,7 +100,7 @@ def resolve_debian(
         raise UsageError(f"the base is of several suites: {', '.join(sorted(suites))}", where="image.base")
     answers = [_Answer() for _ in known]
     request: dict[str, JsonValue] = {
-        "resolve": [_question(asked, platform, base) for platform, base in known.items()],
+        "resolve": [_question(asked, platform, base, bring=True) for platform, base in known.items()],
         "fetch": [],
     }
     _ask(request, resolver, lambda member: _take(member, answers, resolver.store))
@@ -124,6 +124,33 @@ def resolve_debian(
             used.setdefault(one.id, []).append(platform)
     artifacts = _artifacts(found, used, frozenset(asked), resolver.store)
     return Debian(ToolchainLock(suites.pop(), asked, tuple(trees)), artifacts)
+
+
+def offered_debian(
+    asked: tuple[str, ...],
+    facts: Mapping[Platform, DebianFacts | None],
+    resolver: Resolver,
+) -> dict[Platform, dict[str, str]]:
+    """What apt would add now, per platform: versions by name (``make:amd64``). No package is fetched.
+
+    Raises as resolve_debian does.
+    """
+    known = {platform: _fit(platform, base) for platform, base in facts.items()}
+    found: list[list[_Package]] = []
+
+    def take(member: Member) -> None:
+        if len(found) == len(known):
+            raise unexpected("more than was asked")
+        found.append(_read_answer(member)[0])
+
+    questions = [_question(asked, platform, base, bring=False) for platform, base in known.items()]
+    _ask({"resolve": questions, "fetch": []}, resolver, take)
+    if len(found) != len(known):
+        raise unexpected("less than was asked")
+    return {
+        platform: {one.name: one.version for one in packages}
+        for platform, packages in zip(known, found, strict=True)
+    }
 
 
 def fetch_debian(debs: Iterable[Artifact], suite: str, resolver: Resolver) -> int:
@@ -168,7 +195,7 @@ def _ask(request: dict[str, JsonValue], resolver: Resolver, take: Callable[[Memb
         "keys": [base64.b64encode(key).decode() for key in sources.keys],
     }
     document = exchange({"debian": request}, resolver, take)
-    if (error := said_error(document, "code", "item", "hop")) is not None:
+    if (error := said_error(document, "code", "item", "hop", "retry_after")) is not None:
         raise debian_failure(*error)
 
 
@@ -198,7 +225,7 @@ def _fit(platform: Platform, base: DebianFacts | None) -> DebianFacts:
     return base
 
 
-def _question(asked: tuple[str, ...], platform: Platform, base: DebianFacts) -> JsonValue:
+def _question(asked: tuple[str, ...], platform: Platform, base: DebianFacts, *, bring: bool) -> JsonValue:
     try:
         status = base.status.decode()
     except UnicodeDecodeError:
@@ -209,6 +236,7 @@ def _question(asked: tuple[str, ...], platform: Platform, base: DebianFacts) -> 
         "codename": base.codename,
         "names": list(asked),
         "status": status,
+        "bring": bring,
     }
 
 
@@ -220,16 +248,20 @@ def _fetch(one: Artifact) -> JsonValue:
 def _take(member: Member, answers: list[_Answer], store: ContentStore) -> None:
     for answer in answers:
         if answer.packages is None:
-            raw = member.read("debian.json", MAX_ANSWER)
-            document = read_object(raw, "debian.json", max_bytes=MAX_ANSWER, error=HostError)
-            answer.packages = _packages(document.get("packages"))
-            answer.steps = _steps(document.get("steps"), answer.packages)
+            answer.packages, answer.steps = _read_answer(member)
             return
         if len(answer.came) < len(answer.packages):
             one = answer.packages[len(answer.came)]
             answer.came.append(_store(member, one.integrity, f"{one.name}@{one.version}", store))
             return
     raise unexpected("more than was asked")
+
+
+def _read_answer(member: Member) -> tuple[list[_Package], tuple[DpkgStep, ...]]:
+    raw = member.read("debian.json", MAX_ANSWER)
+    document = read_object(raw, "debian.json", max_bytes=MAX_ANSWER, error=HostError)
+    packages = _packages(document.get("packages"))
+    return packages, _steps(document.get("steps"), packages)
 
 
 def _store(member: Member, integrity: Integrity, what: str, store: ContentStore) -> int:
@@ -267,10 +299,10 @@ def _steps(value: JsonValue, packages: list[_Package]) -> tuple[DpkgStep, ...]:
     for item in value:
         action = item.get("action") if isinstance(item, dict) else None
         names = item.get("names") if isinstance(item, dict) else None
-        if action not in set(DpkgAction) or not isinstance(names, list):
+        if not isinstance(action, str) or action not in set(DpkgAction) or not isinstance(names, list):
             raise unexpected("a step of another form")
         try:
-            found.append(DpkgStep(DpkgAction(str(action)), tuple(ids[str(name)] for name in names)))
+            found.append(DpkgStep(DpkgAction(action), tuple(ids[str(name)] for name in names)))
         except KeyError:
             raise unexpected("a step with a package that is not listed") from None
     return tuple(found)

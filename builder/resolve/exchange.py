@@ -8,10 +8,12 @@ import re
 import tarfile
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import BinaryIO, Final, Protocol, cast
 
+from backend.commands import NO_FEED, Feed
 from backend.containers import LoadedImage
 from backend.engines.protocol import Engine
 from backend.runner import Ending, Outcome
@@ -30,6 +32,9 @@ SCRIPTS: Final = (
     "resolve.mjs",
     "facts.mjs",
     "pull.mjs",
+    "push.mjs",
+    "referrers.mjs",
+    "registry.mjs",
     "tar.mjs",
     "web.mjs",
     "clients.mjs",
@@ -37,13 +42,14 @@ SCRIPTS: Final = (
     "debian.mjs",
     "pypi.mjs",
 )
-STEPS: Final = frozenset({"resolve", "view", "newest", "facts", "fetch", "pull"})
+STEPS: Final = frozenset({"resolve", "view", "newest", "facts", "fetch", "pull", "push"})
 MAX_RESULT: Final = 1024 * 1024
 DEADLINE: Final = 1800.0  # seconds
 SILENCE: Final = 60.0  # seconds that a registry may say nothing; a trickle counts as nothing
 _MAX_LINE: Final = 4096
 _KEPT_LINES: Final = 40  # of what is no progress: a stack trace with the error above it
 _NAMES_ERROR: Final = re.compile(rb"(?i)\b[a-z]*(error|exception)\b|cannot|no space|killed")
+_NO_FILES: Final[Mapping[str, bytes]] = MappingProxyType({})
 _SAID: Final = 300  # characters of a complaint that are shown
 
 
@@ -51,12 +57,17 @@ def _nothing() -> Secret:
     return Secret(b"")
 
 
+def _knows_nobody(_registry: str) -> Secret:
+    return Secret(b"")
+
+
 @dataclass(frozen=True, slots=True)
 class Secrets:
     """What the resolver needs to reach registries; it goes into its memory file system and nowhere else.
 
-    ``npm_variables``: values of what npmrc mentions. ``proxy``: JSON. ``logins``: registry -> user:password.
-    ``registries``: alias -> address, where the operator gives one.
+    ``npm_variables``: values of what npmrc mentions. ``proxy``: JSON. ``logins``: registry -> user:password,
+    or <token>:TOKEN for an identity token. ``registries``: alias -> address, where the operator gives one.
+    ``ask_helper``: the login that a credential helper keeps for a registry, asked when one is used.
     """
 
     ca_bundle: bytes = field(default=b"", repr=False)
@@ -68,6 +79,14 @@ class Secrets:
     proxy: Secret = field(default_factory=_nothing)
     logins: tuple[tuple[str, Secret], ...] = ()
     registries: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+    ask_helper: Callable[[str], Secret] = field(default=_knows_nobody, repr=False)
+
+    def for_registry(self, registry: str) -> Secrets:
+        """With what a credential helper knows of HOST or HOST:PORT, if one is set up for it: it wins."""
+        found = self.ask_helper(registry.lower())
+        if not found:
+            return self
+        return replace(self, logins=(*self.logins, (registry.lower(), found)))
 
     def login(self, registry: str) -> Secret:
         """The login for HOST or HOST:PORT; a netrc knows no ports."""
@@ -91,20 +110,29 @@ class Progress:
     total: int
     size: int  # bytes fetched
 
+    def __str__(self) -> str:
+        """For people: of what is not counted no count is said, and of what has no name none."""
+        counted = f" {self.done} of {self.total}" if self.total else ""
+        size = f", {self.size / 1e6:.0f} MB" if self.size else ""
+        return f"{self.step}{counted}{size}" + (f": {self.name}" if self.name else "")
+
 
 OnProgress = Callable[[Progress], None]
 
 
 class RunResolver(Protocol):
-    """Run the resolver: job tar in, result tar to a file, its standard error in chunks."""
+    """Run the resolver: job tar in, what it is to bring behind it, result tar to a file, its standard error
+    in chunks."""
 
-    def __call__(self, job: bytes, result: Path, on_stderr: Callable[[bytes], None]) -> Outcome: ...
+    def __call__(
+        self, job: bytes, result: Path, on_stderr: Callable[[bytes], None], feed: Feed = NO_FEED
+    ) -> Outcome: ...
 
 
 def in_container(engine: Engine, image: LoadedImage, labels: tuple[tuple[str, str], ...]) -> RunResolver:
     """The real one: a container of its own, removed afterwards."""
 
-    def run(job: bytes, result: Path, on_stderr: Callable[[bytes], None]) -> Outcome:
+    def run(job: bytes, result: Path, on_stderr: Callable[[bytes], None], feed: Feed = NO_FEED) -> Outcome:
         return run_resolver(
             engine,
             image,
@@ -113,6 +141,7 @@ def in_container(engine: Engine, image: LoadedImage, labels: tuple[tuple[str, st
             on_progress=on_stderr,
             deadline=DEADLINE,
             labels=labels,
+            feed=feed,
         )
 
     return run
@@ -153,25 +182,42 @@ class Member:
 
 
 def exchange(
-    request: Mapping[str, JsonValue], resolver: Resolver, on_member: Callable[[Member], None]
+    request: Mapping[str, JsonValue],
+    resolver: Resolver,
+    on_member: Callable[[Member], None],
+    *,
+    files: Mapping[str, bytes] = _NO_FILES,
+    feed: Feed = NO_FEED,
 ) -> dict[str, JsonValue]:
     """Run the container over one request. ``on_member`` gets each file before result.json, and checks it.
+
+    ``files`` lie beside the job, for what is small; ``feed`` comes behind it.
 
     Returns what result.json says, failures of the container's own work included. Raises HostError when the
     container broke or sent something of another form, NetworkFailed when it did not end in time.
     """
     result = resolver.staging / "result.tar"
     said = _Lines(resolver.on_progress)
+    registry = _registry_of(request)
+    secrets = resolver.secrets.for_registry(registry) if registry else resolver.secrets
     try:
-        outcome = resolver.run(job_tar(request, resolver.secrets), result, said.take)
-        _judge(outcome, said.complaint(resolver.secrets), said.last)
+        outcome = resolver.run(job_tar(request, secrets, files), result, said.take, feed)
+        _judge(outcome, said.complaint(secrets), said.last)
         with result.open("rb") as file:
             return _read_result(file, on_member)
     finally:
         result.unlink(missing_ok=True)
 
 
-def job_tar(request: Mapping[str, JsonValue], secrets: Secrets) -> bytes:
+def _registry_of(request: Mapping[str, JsonValue]) -> str:
+    """The one registry of images that a job is about; empty for any other job."""
+    job = request.get("pull") or request.get("push")
+    return str(job["registry"]) if isinstance(job, dict) else ""
+
+
+def job_tar(
+    request: Mapping[str, JsonValue], secrets: Secrets, beside: Mapping[str, bytes] = _NO_FILES
+) -> bytes:
     """The job as the container takes it on standard input."""
     document = {
         "schema": 1,
@@ -179,8 +225,8 @@ def job_tar(request: Mapping[str, JsonValue], secrets: Secrets) -> bytes:
         "silence": int(SILENCE * 1000),
         **request,
     }
-    pull = request.get("pull")
-    login = secrets.login(str(pull["registry"])) if isinstance(pull, dict) else Secret(b"")
+    registry = _registry_of(request)
+    login = secrets.login(registry) if registry else Secret(b"")
     variables = {name: value.reveal().decode() for name, value in secrets.npm_variables}
     given = {
         "ca.pem": secrets.ca_bundle,
@@ -196,6 +242,7 @@ def job_tar(request: Mapping[str, JsonValue], secrets: Secrets) -> bytes:
         "job.json": json.dumps(document).encode(),
         **{name: resource(name).read_bytes() for name in SCRIPTS},
         **{name: content for name, content in given.items() if content},
+        **beside,
     }
     out = io.BytesIO()
     with tarfile.open(fileobj=out, mode="w", format=tarfile.USTAR_FORMAT) as archive:
@@ -308,7 +355,7 @@ def _event(line: bytes) -> Progress | None:
         return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else 0
 
     step = found.get("step")
-    if step not in STEPS:
+    if not isinstance(step, str) or step not in STEPS:
         return None
     name = "".join(char for char in str(found.get("name", "")) if char.isprintable())[:200]
-    return Progress(str(step), name, number("done"), number("total"), number("bytes"))
+    return Progress(step, name, number("done"), number("total"), number("bytes"))

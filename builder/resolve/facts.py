@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from builder.resolve.exchange import unexpected
+from builder.resolve.statements_offered import NO_OFFER, Offer, read_offer
 from images.errors import HostError
 from images.strictjson import JsonValue, read_json
 from provenance.npm_signatures import Signed
@@ -18,10 +19,14 @@ _MAX_TEXT: Final = 200
 
 @dataclass(frozen=True, slots=True)
 class FactsRequest:
-    """What does the registry say of these versions of a package? None: of all."""
+    """What does the registry say of these versions of a package? None: of all.
+
+    ``statements``: bring those of its publisher too, where some are offered.
+    """
 
     name: str
     versions: tuple[str, ...] = ()
+    statements: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +37,8 @@ class Release:
     published: str
     deprecated: bool
     signatures: tuple[Signed, ...]
-    attested: bool  # statements of its publisher are offered; nothing of them is read
+    attested: bool  # statements of its publisher are offered
+    offer: Offer = NO_OFFER  # them, where they were asked for
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +88,7 @@ def _release(value: JsonValue) -> Release:
         published=_text(value.get("published")),
         deprecated=value.get("deprecated") is not False,
         attested=value.get("attested") is True,
+        offer=read_offer(value.get("statements")),
         signatures=tuple(Signed(_text(item.get("keyid")), _text(item.get("sig"))) for item in signatures),
     )
 

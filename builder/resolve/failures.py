@@ -61,7 +61,8 @@ _LOGINS: Final = {
 _CERTIFICATE: Final = re.compile(r"CERT|SELF_SIGNED|UNABLE_TO_(GET|VERIFY)|ERR_TLS|ERR_SSL")
 
 
-AT: Final = ("item", "spec", "step", "hop")  # what result.json says of an error, in the order of At
+# What result.json says of an error, in the order of At.
+AT: Final = ("item", "spec", "step", "hop", "retry_after")
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,20 +70,27 @@ class At:
     """Where a client failed. ``item``: what we asked for; ``spec``: what the client says it is about.
 
     ``step``: what the resolver was doing. ``hop``: ``proxy`` (it was not reached, or does not let us),
-    ``beyond`` (it does not reach the registry), else empty. ``alias``: npm, pypi, debian; empty: a registry
-    of images, which ``item`` names.
+    ``beyond`` (it does not reach the registry), else empty. ``retry_after``: seconds to wait, if the
+    registry says so. ``alias``: npm, pypi, debian; empty: a registry of images, which ``item`` names.
     """
 
     item: str
     spec: str = ""
     step: str = ""
     hop: str = ""
+    retry_after: str = ""
     alias: str = "npm"
 
     @property
     def start(self) -> str:
         """What a message begins with."""
         return f"{_printable(self.step)}: " if self.step else ""
+
+    @property
+    def wait(self) -> str:
+        """How long to wait, in words."""
+        known = re.fullmatch(r"[0-9]{1,6}", self.retry_after)
+        return f"wait {self.retry_after} seconds" if known else "wait a while"
 
     @property
     def registry(self) -> str:
@@ -121,7 +129,7 @@ def failure(code: str, at: At) -> BuilderError:
     if (reason := _reason(code)) is not None:
         hint = {
             NetworkReason.AUTH: f"correct {_LOGINS[at.alias]}, then: builder lock",
-            NetworkReason.RATE_LIMITED: "wait a while, then: builder lock",
+            NetworkReason.RATE_LIMITED: f"{at.wait}, then: builder lock",
         }.get(reason, "look at the network, then: builder lock")
         said = f"{at.start}{at.registry} {_SAID[reason]} ({code})"
         return NetworkFailed(reason, said, where=where, hint=hint)

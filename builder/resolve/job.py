@@ -165,7 +165,10 @@ def _request(job: Job) -> dict[str, JsonValue]:
             {"name": item.name, "version": item.version, "integrity": str(item.integrity)}
             for item in job.fetch
         ],
-        "facts": [{"name": item.name, "versions": list(item.versions)} for item in job.facts],
+        "facts": [
+            {"name": item.name, "versions": list(item.versions), "statements": item.statements}
+            for item in job.facts
+        ],
     }
 
 

@@ -21,6 +21,7 @@ from builder.resolve.pypi_making import Known, fetch_wheels, locked_wheels, make
 from builder.resolve.python import PythonFinder
 from builder.resolve.release_age import AgeGate
 from builder.resolve.vouching import Trust, fetch_and_vouch, kept_word, lacking, require_old_roots
+from builder.resolve.wheel_vouching import WheelTrust
 from builder.skills import ReadSkill
 from images.additions import Index
 from images.config import ImageConfig
@@ -127,7 +128,8 @@ def make_lock(config: ImageConfig, request: LockRequest, resolver: Resolver) -> 
     debian = _debian(config, base, request, resolver)
     agents, mcp = _agents(config, pinned), _servers(config, pinned)
     python_for = PythonFinder(request.layout, base, debian.artifacts if debian is not None else ())
-    known = Known(python_for.find, request.previous, request.renew, request.trust.gate)
+    trust = WheelTrust(publishers=request.trust.publishers, on_note=request.trust.on_note)
+    known = Known(python_for.find, request.previous, request.renew, request.trust.gate, trust)
     pypi = make_pypi(config, known, resolver)
     archives, local = lock_archives(config.archives, resolver.store, config.platforms)
     asked = Asked(

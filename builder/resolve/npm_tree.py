@@ -11,7 +11,7 @@ from images.config import check_version
 from images.digests import Integrity
 from images.errors import PinError, UsageError
 from images.lock_reader import NPM_NAME, TREE_PATH
-from images.strictjson import JsonValue, read_object
+from images.strictjson import JsonValue, is_number, read_object
 
 MAX_LOCK_BYTES: Final = 32 * 1024 * 1024
 MAX_PACKAGES: Final = 20_000
@@ -59,7 +59,8 @@ def read_npm_lock(raw: bytes, what: str) -> dict[str, NpmEntry]:
     """
     document = read_object(raw, f"package-lock.json of {what}", max_bytes=MAX_LOCK_BYTES, error=PinError)
     packages = document.get("packages")
-    if document.get("lockfileVersion") != 3 or not isinstance(packages, dict) or len(packages) > MAX_PACKAGES:
+    known = is_number(document.get("lockfileVersion"), 3)
+    if not known or not isinstance(packages, dict) or len(packages) > MAX_PACKAGES:
         raise PinError("npm wrote a lock of an unknown form", where=what, hint=HINT)
     return {path: _entry(path, value, what) for path, value in packages.items()}
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
 from builder.resolve.exchange import Member, Resolver, exchange, said_error, unexpected
-from builder.resolve.failures import At, failure
+from builder.resolve.failures import AT, At, failure
 from images.config import BaseReference
 from images.digests import Digest
 from images.errors import BuilderError, NetworkFailed, NetworkReason, PinError, VerifyFailed
@@ -25,6 +25,11 @@ from provenance.layout import read_blob
 from provenance.layout_writing import add_manifest, write_blob
 
 MAX_BLOB: Final = 16 << 30
+
+
+def member_name(folder: str, digest: Digest) -> str:
+    """What the container calls the file with these bytes."""
+    return f"{folder}/{str(digest).replace(':', '-')}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +55,12 @@ def pull(
     resolver: Resolver,
     layout: Path,
     place: Place = BUILDER_TOML,
+    *,
+    have: frozenset[Digest] = frozenset(),
 ) -> None:
     """Bring the image of a pinned reference, for these platforms, into ``layout``; who uses it re-hashes it.
+
+    ``have``: blobs that need not come, since the layout has them.
 
     Raises PinError when the registry no longer has the digest (the tag is never asked instead), NetworkFailed
     with its reason, or HostError. The layout names the image only when all of it is there.
@@ -63,8 +72,7 @@ def pull(
             where=place.path,
             hint="builder bootstrap makes a base and prints its digest; or write HOST/NAME@sha256:…",
         )
-    wanted = _Wanted(base, platforms, layout, place)
-    wanted.add(Descriptor(MEDIA_INDEX, base.digest, MAX_MANIFEST_BYTES), is_manifest=True, exact=False)
+    wanted = wanted_of(base, platforms, layout, place, have)
     request: dict[str, JsonValue] = {
         "resolve": [],
         "view": [],
@@ -74,22 +82,44 @@ def pull(
             "repository": found[1],
             "digest": str(base.digest),
             "platforms": [str(platform) for platform in platforms],
+            **({"have": [str(digest) for digest in sorted(have)]} if have else {}),
         },
     }
     document = exchange(request, resolver, wanted.take)
-    if (error := said_error(document, "code", "retry_after", "hop")) is not None:
+    if (error := said_error(document, "code", *AT)) is not None:
         raise _pull_failure(base, place, *error)
     wanted.finish()
 
 
+def wanted_of(
+    base: BaseReference,
+    platforms: tuple[Platform, ...],
+    layout: Path,
+    place: Place,
+    have: frozenset[Digest],
+) -> Wanted:
+    """What must come of a reference with a digest: its manifest first."""
+    if base.digest is None:
+        raise ValueError(f"nothing pins {base}")
+    wanted = Wanted(base, platforms, layout, place, have)
+    wanted.add(Descriptor(MEDIA_INDEX, base.digest, MAX_MANIFEST_BYTES), is_manifest=True, exact=False)
+    return wanted
+
+
 @dataclass(slots=True)
-class _Wanted:
-    """What must come next: only what an already hashed manifest names, in its order."""
+class Wanted:
+    """What must come next: only what an already hashed manifest names, in its order.
+
+    ``have``: blobs that do not come; ``had``: those of them that are needed. ``images``: manifests that came.
+    """
 
     base: BaseReference
     platforms: tuple[Platform, ...]
     layout: Path
     place: Place
+    have: frozenset[Digest] = frozenset()
+    had: dict[Digest, Descriptor] = field(default_factory=dict)
+    images: list[Digest] = field(default_factory=list)
     manifests: deque[tuple[Descriptor, bool]] = field(default_factory=deque)
     blobs: dict[Digest, Descriptor] = field(default_factory=dict)
     top: tuple[bytes, str] | None = None
@@ -97,6 +127,8 @@ class _Wanted:
     def add(self, descriptor: Descriptor, *, is_manifest: bool, exact: bool = True) -> None:
         if is_manifest:
             self.manifests.append((descriptor, exact))
+        elif descriptor.digest in self.have:
+            self.had.setdefault(descriptor.digest, descriptor)
         else:
             self.blobs.setdefault(descriptor.digest, descriptor)
 
@@ -110,15 +142,20 @@ class _Wanted:
         else:
             raise unexpected("more than was asked")
 
+    @property
+    def whole(self) -> bool:
+        """All of it came."""
+        return not (self.manifests or self.blobs) and self.top is not None
+
     def finish(self) -> None:
-        if self.manifests or self.blobs or self.top is None:
+        if not self.whole or self.top is None:
             raise unexpected("less than was asked")
         raw, media_type = self.top
         add_manifest(self.layout, raw, media_type=media_type)
 
     def _take_manifest(self, member: Member, descriptor: Descriptor, exact: bool) -> None:
         if exact and member.size != descriptor.size:
-            raise self._wrong(descriptor.digest)
+            raise wrong_digest(descriptor.digest, self.base)
         self._store(member, descriptor)
         raw = read_blob(self.layout, descriptor.digest)
         what = f"manifest {descriptor.digest}"
@@ -138,23 +175,26 @@ class _Wanted:
                 hint=self.place.another,
             ) from None
         self.top = self.top or (raw, manifest.media_type)
+        self.images.append(manifest.digest)
         for blob in (manifest.config, *manifest.layers):
             self.add(blob, is_manifest=False)
 
     def _store(self, member: Member, descriptor: Descriptor) -> None:
-        content = member.stream(f"blobs/{str(descriptor.digest).replace(':', '-')}", MAX_BLOB)
+        content = member.stream(member_name("blobs", descriptor.digest), MAX_BLOB)
         try:
             write_blob(self.layout, content, descriptor.media_type, expected=descriptor.digest)
         except VerifyFailed:
-            raise self._wrong(descriptor.digest) from None
+            raise wrong_digest(descriptor.digest, self.base) from None
 
-    def _wrong(self, digest: Digest) -> NetworkFailed:
-        return NetworkFailed(
-            NetworkReason.WRONG_DIGEST,
-            f"the registry sent other bytes than {digest}",
-            where=str(self.base),
-            hint="ask whoever runs the registry; nothing of it was taken",
-        )
+
+def wrong_digest(digest: Digest, base: BaseReference) -> NetworkFailed:
+    """The registry, or whoever is in between, sent something else than was asked for."""
+    return NetworkFailed(
+        NetworkReason.WRONG_DIGEST,
+        f"the registry sent other bytes than {digest}",
+        where=str(base),
+        hint="ask whoever runs the registry; nothing of it was taken",
+    )
 
 
 def _serves(platform: Platform | None, wanted: tuple[Platform, ...]) -> bool:
@@ -165,7 +205,7 @@ def _serves(platform: Platform | None, wanted: tuple[Platform, ...]) -> bool:
 
 
 def _pull_failure(base: BaseReference, place: Place, *said: str) -> BuilderError:
-    code, retry_after, hop = said
+    code, *at = said
     if code == "E404":
         return PinError(
             f"the registry no longer has this digest: {base}",
@@ -173,9 +213,6 @@ def _pull_failure(base: BaseReference, place: Place, *said: str) -> BuilderError
             hint=f"{place.another}; a copy in a store or layout still builds",
             reason="not-found",
         )
-    broken = failure(code, At(str(base), step="pull", hop=hop, alias=""))
-    if isinstance(broken, NetworkFailed) and retry_after.isdigit():
-        broken.hint = f"wait {retry_after} seconds, then: {place.command}"
-    else:
-        broken.hint = broken.hint.replace("builder lock", place.command)
+    broken = failure(code, replace(At(*at), item=str(base), spec="", step="pull", alias=""))
+    broken.hint = broken.hint.replace("builder lock", place.command)
     return broken

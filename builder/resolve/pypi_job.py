@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -12,11 +13,14 @@ from builder.resolve.job import Newest, read_newest
 from builder.resolve.pypi_tree import HINT, MAX_PYLOCK, WheelChoice, no_wheel
 from builder.resolve.python import Python
 from builder.resolve.release_age import AgeGate
+from builder.resolve.statements_offered import Offer, read_offer
 from images.errors import BuilderError, HostError, PinError
 from images.lock_reader import MAX_ARTIFACT_BYTES
 from images.oci import Platform
-from images.strictjson import JsonValue
+from images.strictjson import JsonValue, read_json
 
+STATEMENTS_NAME: Final = "statements.json"
+MAX_STATEMENTS: Final = 64 * 1024 * 1024
 _YANKED: Final = re.compile(r"[a-z0-9._-]{1,100}==[a-z0-9.!+]{1,99}")
 
 
@@ -53,10 +57,20 @@ class PypiNewest:
 
 @dataclass(frozen=True, slots=True)
 class PypiFetch:
-    """One wheel that the store lacks."""
+    """One wheel that is asked about."""
 
     choice: WheelChoice
     target: Target
+
+    def document(self) -> dict[str, JsonValue]:
+        """As the container takes it."""
+        return {
+            "filename": self.choice.filename,
+            "name": self.choice.name,
+            "version": self.choice.version,
+            "sha256": self.choice.integrity.hex,
+            **self.target.document(),
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,16 +80,21 @@ class PypiJob:
     resolve: tuple[PypiRoot, ...] = ()
     newest: tuple[PypiNewest, ...] = ()
     fetch: tuple[PypiFetch, ...] = ()
+    statements: tuple[PypiFetch, ...] = ()  # of whose publishers
     gate: AgeGate | None = None  # releases that are too young are not chosen
 
 
 @dataclass(frozen=True, slots=True)
 class PypiAnswer:
-    """uv's locks in the order of the roots, with what uv says is yanked of each; wheels are in the store."""
+    """uv's locks in the order of the roots, with what uv says is yanked of each; wheels are in the store.
+
+    ``offers``: what the index has of each publisher, in the order asked.
+    """
 
     locks: tuple[bytes, ...]
     yanked: tuple[tuple[str, ...], ...]
     newest: tuple[Newest, ...]
+    offers: tuple[Offer, ...] = ()
 
 
 def perform_pypi(job: PypiJob, resolver: Resolver) -> PypiAnswer:
@@ -85,6 +104,7 @@ def perform_pypi(job: PypiJob, resolver: Resolver) -> PypiAnswer:
     """
     locks: list[bytes] = []
     came: list[PypiFetch] = []
+    offers: list[Offer] = []
 
     def take(member: Member) -> None:
         if len(locks) < len(job.resolve):
@@ -96,6 +116,8 @@ def perform_pypi(job: PypiJob, resolver: Resolver) -> PypiAnswer:
                 content, item.choice.integrity, what=item.choice.filename, limit=MAX_ARTIFACT_BYTES
             )
             came.append(item)
+        elif job.statements and not offers:
+            offers.extend(_offers(member.read(STATEMENTS_NAME, MAX_STATEMENTS)))
         else:
             raise unexpected("more than was asked")
 
@@ -103,9 +125,20 @@ def perform_pypi(job: PypiJob, resolver: Resolver) -> PypiAnswer:
     if (error := said_error(document, "code", *AT)) is not None:
         code, *at = error
         raise pypi_failure(code, replace(At(*at), alias="pypi"))
-    if len(locks) != len(job.resolve) or len(came) != len(job.fetch):
-        raise unexpected("less than was asked")
-    return PypiAnswer(tuple(locks), _yanked(job, document), read_newest(document, len(job.newest)))
+    if (len(locks), len(came), len(offers)) != (len(job.resolve), len(job.fetch), len(job.statements)):
+        raise unexpected("another number of answers than was asked for")
+    newest = read_newest(document, len(job.newest))
+    return PypiAnswer(tuple(locks), _yanked(job, document), newest, tuple(offers))
+
+
+def _offers(raw: bytes) -> Iterator[Offer]:
+    try:
+        listed = read_json(raw, STATEMENTS_NAME, max_bytes=MAX_STATEMENTS, max_depth=4, error=HostError)
+    except HostError as broken:
+        raise unexpected(str(broken)) from None
+    if not isinstance(listed, list):
+        raise unexpected("answers about publishers that are no list")
+    return map(read_offer, listed)
 
 
 def pypi_failure(code: str, at: At) -> BuilderError:
@@ -143,16 +176,8 @@ def _request(job: PypiJob) -> dict[str, JsonValue]:
             "newest": [
                 {"name": item.package, "pinned": item.pinned, **item.target.document()} for item in job.newest
             ],
-            "fetch": [
-                {
-                    "filename": item.choice.filename,
-                    "name": item.choice.name,
-                    "version": item.choice.version,
-                    "sha256": item.choice.integrity.hex,
-                    **item.target.document(),
-                }
-                for item in job.fetch
-            ],
+            "fetch": [item.document() for item in job.fetch],
+            "statements": [item.document() for item in job.statements],
         }
     }
 

@@ -12,6 +12,7 @@ from builder.resolve.pypi_tree import HINT, WheelChoice, read_pylock
 from builder.resolve.python import Python
 from builder.resolve.release_age import AgeGate, require_old_enough
 from builder.resolve.wheel import WheelFacts, read_wheel
+from builder.resolve.wheel_vouching import WheelTrust, fetch_and_vouch_wheels, kept_wheel, lacking_wheels
 from builder.storage.store import ContentStore
 from images.additions import Index
 from images.config import ImageConfig
@@ -21,6 +22,7 @@ from images.lock_additions import WHEEL_ID, PypiServerLock, ToolLock, WheelTree
 from images.oci import Platform
 from images.pypi import PYPI_REGISTRY
 from images.wheels import site_packages, wheel_place
+from provenance.npm_signatures import Judged
 
 TOOL = "toolchain.pypi."  # before the name of a tool
 
@@ -43,12 +45,14 @@ class Known:
     ``python_for``: the Python of the image on a platform, asked for by a place in builder.toml; it is asked
     only where something needs it. What has the same pin and Python as in ``previous`` keeps its wheels, but
     for the names in ``renew``. ``gate``: how old a release must be that is not pinned yet.
+    ``trust``: whom to expect as publishers.
     """
 
     python_for: PythonFor
     previous: Lock | None = None
     renew: frozenset[str] = frozenset()
     gate: AgeGate | None = None
+    trust: WheelTrust = field(default_factory=WheelTrust)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,10 +70,11 @@ class PypiPin:
 
 @dataclass(slots=True)
 class _Found:
-    """What is pinned so far: of each pin and platform its Python and its wheels."""
+    """What is pinned so far: of each pin and platform its Python and wheels; what the lock says of those."""
 
     targets: dict[tuple[str, Platform], Target] = field(default_factory=dict)
     wheels: dict[tuple[str, Platform], tuple[WheelChoice, ...]] = field(default_factory=dict)
+    words: dict[WheelChoice, Judged] = field(default_factory=dict)
 
     def fetches(self) -> Iterator[PypiFetch]:
         for key, wheels in self.wheels.items():
@@ -94,20 +99,23 @@ def make_pypi(config: ImageConfig, known: Known, resolver: Resolver) -> PypiPart
             if kept is None:
                 new.append((pin, target))
             else:
-                found.wheels[pin.place, platform] = kept
+                found.wheels[pin.place, platform] = tuple(_choice(one) for one in kept)
+                found.words |= {
+                    _choice(one): word for one in kept if (word := kept_wheel(one, known.trust)) is not None
+                }
     _resolve(new, known.gate, resolver, found)
     try:
-        fetch_wheels(found.fetches(), resolver)
+        vouched = fetch_and_vouch_wheels(found.fetches(), found.words, known.trust, resolver)
     except PinError as broken:
         raise _named(broken, _owner(broken, pins, found)) from None
-    return _compose(config, pins, found, resolver.store)
+    return _compose(config, pins, found, vouched, resolver.store)
 
 
 def fetch_wheels(wanted: Iterable[PypiFetch], resolver: Resolver) -> int:
     """Bring the wheels that the store lacks; returns how many."""
-    lacking = {item.choice: item for item in wanted if not resolver.store.intact(item.choice.integrity)}
+    lacking = lacking_wheels(wanted, resolver)
     if lacking:
-        perform_pypi(PypiJob(fetch=tuple(lacking[choice] for choice in sorted(lacking))), resolver)
+        perform_pypi(PypiJob(fetch=lacking), resolver)
     return len(lacking)
 
 
@@ -135,7 +143,7 @@ def _choice(artifact: Artifact) -> WheelChoice:
     return WheelChoice(artifact.name, artifact.version, artifact.filename, artifact.integrity)
 
 
-def _kept(pin: PypiPin, target: Target, previous: Lock | None) -> tuple[WheelChoice, ...] | None:
+def _kept(pin: PypiPin, target: Target, previous: Lock | None) -> tuple[Artifact, ...] | None:
     """The wheels of a pin as the previous lock has them; None when it has not, or for another Python."""
     if previous is None or target.platform not in previous.platforms:
         return None
@@ -146,7 +154,7 @@ def _kept(pin: PypiPin, target: Target, previous: Lock | None) -> tuple[WheelCho
     if (tree.python, tree.glibc) != (target.python.version, target.python.glibc):
         return None
     known = previous.by_id()
-    return tuple(_choice(known[wheel]) for wheel in tree.wheels)
+    return tuple(known[wheel] for wheel in tree.wheels)
 
 
 def _resolve(
@@ -194,7 +202,13 @@ def _owner(broken: PinError, pins: tuple[PypiPin, ...], found: _Found) -> PypiPi
     return None
 
 
-def _compose(config: ImageConfig, pins: tuple[PypiPin, ...], found: _Found, store: ContentStore) -> PypiPart:
+def _compose(
+    config: ImageConfig,
+    pins: tuple[PypiPin, ...],
+    found: _Found,
+    vouched: Mapping[WheelChoice, Judged],
+    store: ContentStore,
+) -> PypiPart:
     """From the wheels in the store, each read whole: trees, and artifacts with their parents."""
     unique = {wheel for wheels in found.wheels.values() for wheel in wheels}
     facts = {wheel: _facts(wheel, store) for wheel in sorted(unique)}
@@ -215,7 +229,7 @@ def _compose(config: ImageConfig, pins: tuple[PypiPin, ...], found: _Found, stor
     tools = (
         ToolLock(tool.name, tool.name, tool.version, trees[f"{TOOL}{tool.name}"]) for tool in config.tools
     )
-    return PypiPart(tuple(servers), tuple(tools), tuple(_artifacts(pins, found, facts, store)))
+    return PypiPart(tuple(servers), tuple(tools), tuple(_artifacts(pins, found, facts, vouched, store)))
 
 
 def _tree(pin: PypiPin, platform: Platform, found: _Found) -> WheelTree:
@@ -226,7 +240,11 @@ def _tree(pin: PypiPin, platform: Platform, found: _Found) -> WheelTree:
 
 
 def _artifacts(
-    pins: tuple[PypiPin, ...], found: _Found, facts: Mapping[WheelChoice, WheelFacts], store: ContentStore
+    pins: tuple[PypiPin, ...],
+    found: _Found,
+    facts: Mapping[WheelChoice, WheelFacts],
+    vouched: Mapping[WheelChoice, Judged],
+    store: ContentStore,
 ) -> Iterator[Artifact]:
     """Parents by what each wheel requires, markers aside: who else is in its directory."""
     used: dict[WheelChoice, set[Platform]] = {}
@@ -250,6 +268,9 @@ def _artifacts(
             parents=tuple(sorted(parents[wheel])),
             bins=facts[wheel].commands,
             registry=PYPI_REGISTRY,
+            authenticated=vouched[wheel].authenticated,
+            signer=vouched[wheel].signer,
+            attestation=vouched[wheel].attestation,
             filename=wheel.filename,
         )
 

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import tomllib
 import urllib.parse
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final
+from typing import Any, Final
 
 from builder.resolve.python import Python, machine
 from images.digests import Integrity
 from images.errors import PinError, UsageError
 from images.oci import Platform
 from images.pypi import check_pypi_name, check_pypi_version, check_wheel_file
+from images.tomlfile import parse_toml
 
 MAX_PYLOCK: Final = 16 << 20
 MAX_PACKAGES: Final = 2000
@@ -44,7 +44,7 @@ def read_pylock(
     Raises PinError for an answer of another form, and naming the package that has no wheel for the platform.
     """
     try:
-        document = tomllib.loads(raw.decode())
+        document: dict[str, Any] = parse_toml(raw.decode(), what, most=MAX_PYLOCK)
         known = document["lock-version"] == "1.0" and len(document["packages"]) <= MAX_PACKAGES
         order = _order(python, platform)
         packages = document["packages"] if known else [{}]

@@ -53,8 +53,9 @@ def look_up(base: BaseReference, resolver: Resolver) -> Tagged:
         came[member.name] = member.read(member.name, MAX_MANIFEST_BYTES)
 
     document = exchange(request, resolver, take)
-    if (error := said_error(document, "code", "hop")) is not None:
-        broken = failure(error[0], At(str(base), step="look up", hop=error[1], alias=""))
+    if (error := said_error(document, "code", "hop", "retry_after")) is not None:
+        code, hop, wait = error
+        broken = failure(code, At(str(base), step="look up", hop=hop, retry_after=wait, alias=""))
         broken.hint = broken.hint.replace("builder lock", "builder outdated")
         raise broken
     pinned, *tagged = _answers(document, references, came)
@@ -75,7 +76,8 @@ def _answers(
     answers: list[bytes | None] = []
     for number, code in enumerate(found):
         raw = came.pop(f"manifests/{number}.json", None)
-        if (code == "") != (raw is not None) or (code != "" and code not in _MISSING):
+        missing = isinstance(code, str) and code in _MISSING
+        if (code == "") != (raw is not None) or not (code == "" or missing):
             raise unexpected("neither a manifest nor an error code")
         answers.append(raw)
     if came:

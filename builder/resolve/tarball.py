@@ -6,10 +6,12 @@ import json
 import posixpath
 import tarfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import BinaryIO, Final, cast
 
 from isal import igzip
+from isal.igzip_lib import IsalError
 
 from images.errors import PinError
 from images.lock import InstallScript, ScriptEvent
@@ -34,6 +36,19 @@ class PackageFacts:
     scripts: tuple[InstallScript, ...]
 
 
+@contextmanager
+def _opened(file: BinaryIO, what: str) -> Iterator[StrictTar]:
+    """The tar inside, bounded; PinError for whatever is damaged while it is read."""
+    too_large = _odd(what, f"unpacks to more than {MAX_UNPACKED} bytes")
+    try:
+        with igzip.open(file, "rb") as plain:  # type: ignore[no-untyped-call]
+            stream = cast(BinaryIO, Bounded(plain, MAX_UNPACKED, too_large))
+            with StrictTar.open(fileobj=stream, mode="r|", errorlevel=2) as archive:
+                yield archive
+    except (tarfile.TarError, EOFError, OSError, IsalError, ValueError) as broken:  # type: ignore[misc]  # untyped
+        raise _odd(what, f"its tarball is damaged ({type(broken).__name__})") from None
+
+
 def read_package(file: BinaryIO, what: str) -> PackageFacts:
     """Read a whole npm tarball (gzip, one top directory, files and directories only).
 
@@ -41,22 +56,37 @@ def read_package(file: BinaryIO, what: str) -> PackageFacts:
     """
     manifest: bytes | None = None
     gyp = False
-    too_large = _odd(what, f"unpacks to more than {MAX_UNPACKED} bytes")
-    try:
-        with igzip.open(file, "rb") as plain:  # type: ignore[no-untyped-call]
-            stream = cast(BinaryIO, Bounded(plain, MAX_UNPACKED, too_large))
-            with StrictTar.open(fileobj=stream, mode="r|", errorlevel=2) as archive:
-                for inner, member in _members(archive, what):
-                    gyp = gyp or inner == "binding.gyp"
-                    if inner == "package.json":
-                        if manifest is not None:
-                            raise _odd(what, "its tarball has two package.json")
-                        manifest = _content(archive, member, what)
-    except (tarfile.TarError, EOFError, OSError, igzip.BadGzipFile, ValueError) as broken:
-        raise _odd(what, f"its tarball is damaged ({type(broken).__name__})") from None
+    with _opened(file, what) as archive:
+        for inner, member in _members(archive, what):
+            gyp = gyp or inner == "binding.gyp"
+            if inner == "package.json":
+                if manifest is not None:
+                    raise _odd(what, "its tarball has two package.json")
+                manifest = _content(archive, member, what)
     if manifest is None:
         raise _odd(what, "its tarball has no package.json")
     return _facts(read_manifest(manifest, what), gyp, what)
+
+
+MAX_LICENCE: Final = 200
+
+
+def declared_licence(file: BinaryIO, what: str) -> str:
+    """What package.json says its licence is, on one line; empty when it says none. Read as far as needed."""
+    with _opened(file, what) as archive:
+        for inner, member in _members(archive, what):
+            if inner == "package.json":
+                return _licence(read_manifest(_content(archive, member, what), what))
+    return ""
+
+
+def _licence(document: dict[str, JsonValue]) -> str:
+    """The field, in each form that it had in the course of time."""
+    value = document.get("license", document.get("licenses"))
+    listed = value if isinstance(value, list) else [value]
+    words = [one.get("type") if isinstance(one, dict) else one for one in listed]
+    said = " OR ".join(word.strip() for word in words if isinstance(word, str) and word.strip())
+    return "".join(char if char.isprintable() else " " for char in said)[:MAX_LICENCE]
 
 
 def _odd(what: str, why: str) -> PinError:

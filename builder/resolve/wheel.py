@@ -27,6 +27,7 @@ _CHUNK: Final = 1 << 20
 _ENCRYPTED: Final = 0x2041  # flags: encrypted, strongly encrypted, with a masked header
 _UTF8: Final = 0x800
 _PYTHON_LINE: Final = b"#!python"
+MAX_LICENCE: Final = 200  # characters
 HINT: Final = "pin another version in builder.toml, then: builder lock"
 
 
@@ -43,7 +44,7 @@ class WheelFacts:
     """Read from the wheel that the lock pins, not from what an index says about it.
 
     ``requires``: names, markers aside. ``commands``: as the lock has the bins of a wheel. ``files``: by path
-    in the wheel.
+    in the wheel. ``licence``: in its own words, one line; empty where it says none.
     """
 
     name: str
@@ -51,6 +52,7 @@ class WheelFacts:
     requires: tuple[str, ...]
     commands: tuple[tuple[str, str], ...]
     files: Mapping[str, WheelFile]
+    licence: str = ""
 
 
 def read_wheel(file: BinaryIO, what: str) -> WheelFacts:
@@ -66,7 +68,7 @@ def read_wheel(file: BinaryIO, what: str) -> WheelFacts:
     except (zipfile.BadZipFile, zlib.error, EOFError, OSError, NotImplementedError, ValueError) as broken:
         raise _odd(what, f"its zip is damaged ({type(broken).__name__})") from None
     info = _dist_info(files, what)
-    name, version, requires = _metadata(kept.get(f"{info}/METADATA"), what)
+    name, version, requires, licence = _metadata(kept.get(f"{info}/METADATA"), what)
     if f"{info}/WHEEL" not in files or f"{info}/RECORD" not in files:
         raise _odd(what, "has no WHEEL or no RECORD")
     _check_places(files, info, name, what)
@@ -76,6 +78,7 @@ def read_wheel(file: BinaryIO, what: str) -> WheelFacts:
         requires=requires,
         commands=_commands(kept.get(f"{info}/entry_points.txt", b""), kept, info, what),
         files=files,
+        licence=licence,
     )
 
 
@@ -171,7 +174,7 @@ def _dist_info(files: Mapping[str, WheelFile], what: str) -> str:
     return found.pop()
 
 
-def _metadata(raw: bytes | None, what: str) -> tuple[str, str, tuple[str, ...]]:
+def _metadata(raw: bytes | None, what: str) -> tuple[str, str, tuple[str, ...], str]:
     from packaging.metadata import parse_email  # noqa: PLC0415  (only where there are wheels)
     from packaging.requirements import InvalidRequirement, Requirement  # noqa: PLC0415
 
@@ -185,7 +188,10 @@ def _metadata(raw: bytes | None, what: str) -> tuple[str, str, tuple[str, ...]]:
             requires.add(normal_name(Requirement(text).name))
         except InvalidRequirement:
             continue  # uv resolved without it
-    return name, _normal_version(version), tuple(sorted(requires - {name}))
+    licence = found.get("license_expression") or found.get("license") or ""
+    if not licence.isprintable() or len(licence) > MAX_LICENCE:
+        licence = ""  # a whole text stands there
+    return name, _normal_version(version), tuple(sorted(requires - {name})), licence.strip()
 
 
 def _normal_version(text: str) -> str:
