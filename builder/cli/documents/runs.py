@@ -1,17 +1,14 @@
-"""What `ps`, `runs`, `reap` and `show RUN` print with --json: their JSON Schemas are made of these."""
+"""What `ps`, `runs`, `reap` and `show RUN` print with --json."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final
+from typing import ClassVar
 
+from backend.containers import ContainerStatus
 from backend.journal import Boundary
-
-PS: Final = "https://agent-image-builder.example/schemas/ps/v1"
-REAP: Final = "https://agent-image-builder.example/schemas/reap/v1"
-RUNS: Final = "https://agent-image-builder.example/schemas/runs/v1"
-SHOW_RUN: Final = "https://agent-image-builder.example/schemas/show-run/v1"
+from builder.cli.documents import Document, Kind
 
 
 class OwnerState(StrEnum):
@@ -25,6 +22,8 @@ class ReapedThing(StrEnum):
     """What is removed. LAUNCH: nothing is left of it, and the journal says so."""
 
     CONTAINER = "container"
+    VOLUME = "volume"
+    CANDIDATE = "candidate"
     LAUNCH = "launch"
     STAGING = "staging"
 
@@ -50,7 +49,7 @@ class ContainerDocument:
     container: str
     name: str
     purpose: str
-    status: str
+    status: ContainerStatus
     owner: OwnerState
     launch: str | None
     run: str | None
@@ -63,11 +62,23 @@ class ContainerDocument:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PsDocument:
-    """Every container of this state on one engine."""
+class VolumeDocument:
+    """One volume of a launch; the launch is null when the journal does not know it."""
+
+    name: str
+    owner: OwnerState
+    launch: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PsDocument(Document):
+    """Every container and volume of this state on one engine."""
+
+    KIND: ClassVar = Kind("ps", "ps")
 
     engine: EngineDocument
     containers: tuple[ContainerDocument, ...]
+    volumes: tuple[VolumeDocument, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,8 +91,10 @@ class ReapedDocument:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReapDocument:
+class ReapDocument(Document):
     """``elsewhere``: launches of dead processes on another engine, as ``launch on product at endpoint``."""
+
+    KIND: ClassVar = Kind("reap", "reap")
 
     engine: EngineDocument
     dry_run: bool
@@ -115,8 +128,10 @@ class RunDocument:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RunsDocument:
+class RunsDocument(Document):
     """Every launch of this state, oldest first."""
+
+    KIND: ClassVar = Kind("runs", "runs")
 
     launches: tuple[RunDocument, ...]
 
@@ -140,7 +155,9 @@ class LaunchDocument:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ShowRunDocument:
+class ShowRunDocument(Document):
     """Each launch of a run, or the one asked for."""
+
+    KIND: ClassVar = Kind("show-run", "show RUN")
 
     launches: tuple[LaunchDocument, ...]

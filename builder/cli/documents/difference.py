@@ -1,38 +1,13 @@
-"""What `builder outdated` and `builder diff` print with --json: their JSON Schemas are made of these."""
+"""What `builder diff` prints with --json."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import ClassVar
 
-from builder.resolve.newest import Standing
+from builder.cli.documents import Document, Kind
 from images.difference import Change
 from images.lock import ArtifactKind, Authentication
-
-OUTDATED: Final = "https://agent-image-builder.example/schemas/outdated/v1"
-DIFF: Final = "https://agent-image-builder.example/schemas/diff/v1"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PinDocument:
-    """One pin of builder.toml; ``newest`` is null when nothing can be proposed."""
-
-    name: str
-    place: str
-    pinned: str
-    newest: str | None
-    standing: Standing
-    deprecated: bool
-    note: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OutdatedDocument:
-    """``outdated``: whether an upgrade would move a pin."""
-
-    outdated: bool
-    pins: tuple[PinDocument, ...]
-    warnings: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,7 +113,9 @@ class DifferenceDocument:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DiffDocument:
-    """The result of ``diff``."""
+class DiffDocument(Document):
+    """What differs between two locks, projects or images; nothing is judged."""
+
+    KIND: ClassVar = Kind("diff", "diff BEFORE AFTER")
 
     diff: DifferenceDocument
