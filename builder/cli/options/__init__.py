@@ -1,0 +1,1 @@
+"""What each command takes: its options, and those that several share."""
