@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -12,15 +12,17 @@ from typing import Final
 
 from backend.probe import HostProbe, ProbeState
 from builder.init_texts import BUILDER_TOML, POLICY_TOML, SETTINGS_TOML, TRUST_TOML
+from builder.locking import open_project
 from builder.settings.settings_file import SETTINGS_NAME, parse_settings
 from builder.state import State
-from images.config import BaseReference, parse_config
+from images.config import BaseReference, NetworkPeer, parse_config
 from images.credentials import Secret
-from images.errors import CredentialFound, LaunchReason, StateError, UsageError
-from provenance.keys import Protection, create_key_pair
-from provenance.marks import pin_marks
+from images.errors import CredentialFound, LaunchReason, StateError, UsageError, VerifyFailed
+from provenance.keys import MAX_KEY_BYTES, Protection, create_key_pair, load_public_key
+from provenance.marks import check_marks, pin_marks, read_marks
 from provenance.policy import POLICY_NAME, Mode, Policy, load_policy
 from provenance.policy_model import Role
+from provenance.small_files import read_small
 from provenance.writing import replace_file
 
 CONFIG_NAME: Final = "builder.toml"
@@ -42,7 +44,7 @@ class InitRequest:
     """What init is told. ``now``: UTC. ``probe``: what the host can do; None if no engine answered.
 
     ``directory`` takes builder.toml, ``config_dir`` everything else. ``npmrc``: the user's own, if any.
-    ``environment``: asked for proxies.
+    ``environment``: asked for proxies. ``allow``: what runs may reach, in builder.toml and in the policy.
     """
 
     directory: Path
@@ -50,11 +52,12 @@ class InitRequest:
     state: State
     base: BaseReference
     probe: HostProbe | None
-    protection: Secret | Protection
+    protection: Secret | Protection | None  # None: each key is there already (see missing_keys)
     now: datetime
     npmrc: Path | None = None
     environment: Mapping[str, str] = field(default_factory=dict, repr=False)
     roles: tuple[Role, ...] = ROLES
+    allow: tuple[NetworkPeer, ...] = ()
     image_name: str = "team/agents"
 
 
@@ -71,6 +74,8 @@ class Initialised:
     """What was written, and what was there already and is kept as it is.
 
     ``entries``: what a policy that was kept needs to believe the keys that are in place.
+    ``unaccepted``: why the marks of this state refuse the policy; empty where they do not.
+    ``unlisted``, ``beyond``: what was to be allowed and is not by a builder.toml, or a policy, that was kept.
     """
 
     written: tuple[Path, ...]
@@ -79,6 +84,9 @@ class Initialised:
     mode_reason: str
     acceptances: tuple[Acceptance, ...]
     entries: tuple[str, ...] = ()
+    unaccepted: str = ""
+    unlisted: tuple[NetworkPeer, ...] = ()
+    beyond: tuple[NetworkPeer, ...] = ()
 
 
 def init(request: InitRequest) -> Initialised:
@@ -110,8 +118,40 @@ def init(request: InitRequest) -> Initialised:
     if not request.state.marks.exists():
         pin_marks(request.state.marks, policy)
         written.append(request.state.marks)
-    entries = tuple(_trust_entry(request, role) for role in request.roles if not _trusts(policy, role))
-    return Initialised(tuple(written), tuple(kept), policy.mode, why, accepted, entries)
+    entries = tuple(
+        _trust_entry(request, role) for role in request.roles if not _believed(policy, request, role)
+    )
+    unaccepted = _unaccepted(request.state.marks, policy)
+    return Initialised(
+        tuple(written),
+        tuple(kept),
+        policy.mode,
+        why,
+        accepted,
+        entries,
+        unaccepted,
+        unlisted=_unlisted(request),
+        beyond=_without(request.allow, policy.network),
+    )
+
+
+def _unlisted(request: InitRequest) -> tuple[NetworkPeer, ...]:
+    if not request.allow:
+        return ()
+    return _without(request.allow, open_project(request.directory / CONFIG_NAME).config.run.allow)
+
+
+def _without(asked: tuple[NetworkPeer, ...], there: tuple[NetworkPeer, ...]) -> tuple[NetworkPeer, ...]:
+    return tuple(peer for peer in asked if peer not in there)
+
+
+def _unaccepted(marks: Path, policy: Policy) -> str:
+    """A policy beside the one that this state knows is not taken in silence: the operator pins it."""
+    try:
+        check_marks(read_marks(marks), policy)
+    except (StateError, VerifyFailed) as why:
+        return why.what
+    return ""
 
 
 def choose_mode(probe: HostProbe | None) -> tuple[Mode, str]:
@@ -120,8 +160,8 @@ def choose_mode(probe: HostProbe | None) -> tuple[Mode, str]:
         return Mode.REQUIRED, "no engine was probed; builder doctor tells what this host can do"
     failed = [line for line in probe.lines if line.state is ProbeState.NOT_HELD]
     if failed:
-        said = "; ".join(f"{line.name}: {line.detail}" for line in failed)
-        return Mode.DEVELOPMENT, f"required mode would refuse this engine ({said})"
+        said = "; ".join(f"{line.detail} ({line.name})" for line in failed)
+        return Mode.DEVELOPMENT, f"required mode would refuse this engine: {said}"
     return (
         Mode.REQUIRED,
         "everything that required mode asks for was proved on this host, or is accepted below",
@@ -133,9 +173,15 @@ def choose_acceptances(probe: HostProbe | None) -> tuple[Acceptance, ...]:
     if probe is None:
         return ()
     reasons: dict[LaunchReason, list[str]] = {}
-    for line in probe.lines:
-        if line.state is ProbeState.ACCEPTABLE:
-            reasons.setdefault(line.reason, []).append(f"{line.name}: {line.detail}")
+    lines = [line for line in probe.lines if line.state is ProbeState.ACCEPTABLE]
+    missing = [line.name.value for line in lines if line.reason is LaunchReason.LIMITS_NOT_ENFORCED]
+    if missing:
+        # Three lines of figures say less than one sentence; builder doctor has them.
+        said = f"a container that asked for them had none: {', '.join(missing)}"
+        reasons[LaunchReason.LIMITS_NOT_ENFORCED] = [said]
+    for line in lines:
+        if line.reason is not LaunchReason.LIMITS_NOT_ENFORCED:
+            reasons.setdefault(line.reason, []).append(f"{line.detail} ({line.name})")
     who = "this user" if probe.facts.rootless else "root"
     reasons.setdefault(LaunchReason.KEYS_READABLE, []).append(
         f"the engine runs as {who}, who can read the keys; keep them elsewhere to do without this"
@@ -168,12 +214,23 @@ def _make_folder(folder: Path) -> None:
         raise StateError(f"cannot be made: {broken.strerror}", where=str(folder)) from None
 
 
+def missing_keys(config_dir: Path, roles: Sequence[Role]) -> bool:
+    """Whether a key has to be made, and so a passphrase is needed."""
+    return not all(_is_there(config_dir, role) for role in roles)
+
+
+def _is_there(config_dir: Path, role: Role) -> bool:
+    return any((config_dir / KEYS / f"{role}.{end}").exists() for end in ("key", "pub"))
+
+
 def _keys(request: InitRequest, written: list[Path], kept: list[Path]) -> None:
     for role in request.roles:
         private = request.config_dir / KEYS / f"{role}.key"
         public = request.config_dir / KEYS / f"{role}.pub"
-        if private.exists() or public.exists():
+        if _is_there(request.config_dir, role):
             kept.extend(path for path in (private, public) if path.exists())
+        elif request.protection is None:
+            raise UsageError("a role key is to be made without a passphrase", where=str(private))
         else:
             create_key_pair(private, public, request.protection)
             written.extend((private, public))
@@ -189,6 +246,7 @@ def _policy_text(request: InitRequest, mode: Mode, why: str, accepted: tuple[Acc
         mode_reason=_comment(why),
         accept=f"[\n{listed}]" if listed else "[]",
         bases=_quoted(str(request.base.digest)) if request.base.digest else "",
+        network=_peers(request),
         trust=trust,
     )
 
@@ -199,8 +257,14 @@ def _trust_entry(request: InitRequest, role: Role) -> str:
     )
 
 
-def _trusts(policy: Policy, role: Role) -> bool:
-    return any(entry.role is role for entry in policy.trust)
+def _believed(policy: Policy, request: InitRequest, role: Role) -> bool:
+    """Whether the policy trusts the key that is in place: after a rotation it still trusts the one before."""
+    public = request.config_dir / KEYS / f"{role}.pub"
+    try:
+        key = load_public_key(read_small(public, MAX_KEY_BYTES), str(public))
+    except OSError:  # its public half is elsewhere
+        return any(entry.role is role for entry in policy.trust)
+    return any(entry.role is role and entry.who == key.fingerprint for entry in policy.trust)
 
 
 def _until(request: InitRequest) -> str:
@@ -237,9 +301,18 @@ def _proxy_line(environment: Mapping[str, str]) -> str:
 
 
 def _builder_text(request: InitRequest) -> str:
-    text = BUILDER_TOML.format(name=_quoted(request.image_name), base=_quoted(str(request.base)))
+    text = BUILDER_TOML.format(
+        name=_quoted(request.image_name),
+        base=_quoted(str(request.base)),
+        allow=_peers(request),
+        reach="and nothing else" if request.allow else "no network; to let an agent reach its model",
+    )
     parse_config(text, where=CONFIG_NAME)  # what we write must be what we read
     return text
+
+
+def _peers(request: InitRequest) -> str:
+    return f"[{', '.join(_quoted(str(peer)) for peer in request.allow)}]"
 
 
 def _quoted(text: str) -> str:

@@ -27,7 +27,7 @@ install-scripts = ["@anthropic-ai/claude-code", "opencode-ai"]
 
 [run]  # defaults of `builder run`: not part of the image; policy.toml is the ceiling
 agent = "claude-code"
-allow = []  # no network
+allow = {allow}  # {reach}: docs/how-to/allow-network.md
 limits = {{ cpus = 2, memory = "4GiB", pids = 512, deadline = "2h" }}
 """
 
@@ -52,6 +52,7 @@ refuse_tofu = false  # true refuses artifacts that were only trusted on first us
 require_audit = true  # a launch needs a layer audit; `builder verify --attest` makes and signs it
 bases = [{bases}]
 revoked = {{ digests = [], keys = [], builder_ids = [] }}
+network = {network}  # the ceiling of [run].allow: exact host:port pairs; see docs/how-to/allow-network.md
 
 [expect]  # image name -> lock digest; without it an image is held against the lock beside its builder.toml
 {trust}"""
@@ -76,7 +77,8 @@ schema = 1
 # build_container = "HOST/NAME@sha256:…"
 # resolver = "HOST/NAME@sha256:…"
 
-# Given to the resolver container as secrets, never to a build or a run:
+# Given to the resolver container as secrets, never to a build. Runs get ca_bundle alone, where they may reach
+# something:
 {ca_bundle}
 {npmrc}
 # Behind a company's proxy, with private registries: docs/how-to/company-network.md

@@ -5,24 +5,42 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
+from functools import partial
 from pathlib import Path
+from typing import Final
 
-from backend.admission import AdmittedImage, admit, engine_uid, readable_keys
+from backend.admission import AdmittedImage, admit
+from backend.agent_command import Output
 from backend.containers import Limits
 from backend.engines.protocol import Engine
-from backend.journal import Journal
-from backend.launch import Controller, Output, launch
+from backend.home import Keepers
+from backend.host import Host, look_at_host
+from backend.journal import Boundary, Journal
+from backend.launch import Controller, launch
+from backend.launch_checks import check_same_run
+from backend.network.bounds import DIRECT
 from backend.ownership import hold_lease
-from backend.plan import LaunchPlan, LaunchRequest, plan_launch
+from backend.plan import ElsewherePlan, LaunchPlan, plan_elsewhere, plan_launch
+from backend.projection.asking import needs_server_secrets
+from backend.projection.credentials import Credential
+from backend.projection.logins import LOGIN_HOSTS
+from backend.projection.placing import projection_of
 from backend.records import LaunchRecord
+from backend.requests import LaunchClass, LaunchRequest
+from backend.terminal_kind import TerminalKind
+from builder.credentials import kept_sources, read_server_secrets, read_sources
+from builder.keeping import Keeping
 from builder.leftovers import remove_leftovers
 from builder.probing import probe_engine
+from builder.report import Reporter
+from builder.settings.settings_file import Settings
+from builder.uplink import uplink_of
 from builder.verifying import Chosen, Verification, verify_image
 from builder.workshop import Workshop
-from images.config import RunDefaults, RunLimits
+from images.config import AgentName, RunDefaults, RunLimits
 from images.errors import LaunchReason, LaunchRefused, VerifyFailed
 from images.oci import Platform
 from provenance.checks import CheckId, Status
@@ -33,6 +51,11 @@ from provenance.policy import Policy
 from provenance.verify import VerifiedImage
 
 # What [run] says when there is no builder.toml to say it.
+_STAGES: Final = {
+    Boundary.INTENDED: "make and check the container …",
+    Boundary.ENDED: "take home what was committed, and remove the container …",
+}
+LOGIN_SECONDS: Final = 1800.0  # for a person to find the browser, the account and the code
 DEFAULT_RUN = RunDefaults(
     agent=None, allow=(), limits=RunLimits(cpus=2.0, memory=4 << 30, pids=512, deadline=7200.0)
 )
@@ -40,12 +63,24 @@ DEFAULT_RUN = RunDefaults(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunRequest:
-    """What to run: a ``command``, or an ``agent`` with ``arguments``. ``deadline`` in seconds."""
+    """What to run: a ``command``, or an ``agent`` with ``arguments``. ``deadline`` in seconds.
+
+    ``credentials``: those that the operator typed the names of. ``server_descriptors``: ``SERVER.VARIABLE``
+    -> descriptor, of the secrets for which the policy asks at each launch. ``terminal``: the kind of
+    the one that the command runs on; None captures it. ``login``, ``session``: their names, where they are
+    named.
+    """
 
     command: tuple[str, ...]
     agent: str
     arguments: tuple[str, ...]
     deadline: float | None
+    credentials: tuple[Credential, ...] = ()
+    server_descriptors: Mapping[str, int] = field(default_factory=dict)
+    launch_class: LaunchClass = LaunchClass.EXECUTE
+    terminal: TerminalKind | None = None
+    login: str | None = None
+    session: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,14 +115,16 @@ def admit_image(
 ) -> AdmittedImage:
     """Probe (kept per boot), then admit; what was accepted or let pass is printed."""
     probe = probe_engine(workshop, engine)
-    facts = engine.facts()
+    facts = probe.facts  # asked a moment ago; the launch asks once more
     admitted = admit(
         verified,
         policy,
         probe,
         facts=facts,
         platform=launcher.platform,
-        exposed_keys=readable_keys(launcher.role_keys, engine_uid=engine_uid(facts)),
+        host=look_at_host(
+            Host(facts=facts, uid_map=probe.uid_map, state=workshop.state.root, keys=launcher.role_keys)
+        ),
     )
     raise_marks(workshop.state.marks, policy)
     with contextlib.suppress(OSError):
@@ -102,29 +139,111 @@ def admit_image(
     return admitted
 
 
-def launch_request(chosen: Chosen, request: RunRequest) -> LaunchRequest:
-    """The launch that [run] and the command line ask for together."""
+def agent_of(chosen: Chosen, request: RunRequest) -> str:
+    """The agent that runs: the one that is named, or where nothing is, that of [run]; empty for a command."""
     defaults = chosen.project.config.run if chosen.project else DEFAULT_RUN
-    agent = request.agent
-    if not agent and not request.command and defaults.agent is not None:
-        agent = defaults.agent.value
+    # A command over files gets no agent, so none is put in the place of a missing command.
+    may_default = request.launch_class is not LaunchClass.EXPORT_COMMAND
+    if may_default and not request.agent and not request.command and defaults.agent is not None:
+        return defaults.agent.value
+    return request.agent
+
+
+def is_given(chosen: Chosen, request: RunRequest, settings: Settings) -> bool:
+    """Whether the agent's credential was named, on the command line or in settings.toml."""
+    agent = agent_of(chosen, request)
+    typed = any(one.name.route.agent == agent for one in request.credentials)
+    return typed or bool(kept_sources(settings.credentials, agent, request.credentials))
+
+
+def launch_request(
+    chosen: Chosen,
+    request: RunRequest,
+    settings: Settings,
+    policy: Policy,
+    now: datetime,
+    *,
+    keeping: Keeping | None = None,
+) -> LaunchRequest:
+    """The launch that [run], settings.toml and the command line ask for together; the values of the servers
+    that the policy turns on. ``keeping``: the login and the session that it gets."""
+    defaults = chosen.project.config.run if chosen.project else DEFAULT_RUN
+    agent = agent_of(chosen, request)
     limits = defaults.limits
+    # What the author of a commit wrote gets no network, whatever the agents have.
+    allow = tuple(map(str, defaults.allow)) if request.launch_class is not LaunchClass.EXPORT_COMMAND else ()
+    lent = keeping.credentials if keeping else ()
+    kept = () if lent else kept_sources(settings.credentials, agent, request.credentials)
+    places = policy.enable.secrets if needs_server_secrets(request.launch_class, agent) else ()
     return LaunchRequest(
         run_id=secrets.token_hex(8),
         scope="command-line",
+        launch_class=request.launch_class,
         limits=Limits(cpus=limits.cpus, memory=limits.memory, pids=limits.pids),
         deadline=request.deadline or limits.deadline,
         command=request.command,
         agent=agent,
         arguments=request.arguments,
-        allow=tuple(map(str, defaults.allow)),
+        allow=allow,
+        uplink=uplink_of(settings) if allow else DIRECT,
+        projection=projection_of(
+            [*request.credentials, *lent, *read_sources(kept, now)],
+            read_server_secrets(places, request.server_descriptors),
+        ),
+        terminal=request.terminal,
+        session=keeping.history if keeping else None,
     )
 
 
-def dry_run(workshop: Workshop, admitted: AdmittedImage, request: LaunchRequest) -> LaunchPlan:
-    """The plan, from the same code as a launch; nothing is created."""
-    with hold_lease(workshop.state.leases, workshop.state.id) as owner:
-        return plan_launch(admitted, request, owner)
+def login_request(
+    chosen: Chosen, agent: AgentName, settings: Settings, policy: Policy, terminal: TerminalKind | None
+) -> LaunchRequest:
+    """The launch of a CLI's own login: it reaches what [run] has, and of its provider's hosts those that the
+    policy has too."""
+    defaults = chosen.project.config.run if chosen.project else DEFAULT_RUN
+    hosts = set(LOGIN_HOSTS[agent]) & set(map(str, policy.network))
+    allow = tuple(sorted({*map(str, defaults.allow), *hosts}))
+    limits = defaults.limits
+    return LaunchRequest(
+        run_id=secrets.token_hex(8),
+        scope="command-line",
+        launch_class=LaunchClass.LOGIN,
+        limits=Limits(cpus=limits.cpus, memory=limits.memory, pids=limits.pids),
+        deadline=min(LOGIN_SECONDS, limits.deadline),
+        agent=agent.value,
+        allow=allow,
+        uplink=uplink_of(settings) if allow else DIRECT,
+        terminal=terminal,
+    )
+
+
+def elsewhere_plan(chosen: Chosen, verified: VerifiedImage) -> ElsewherePlan:
+    """What [run] asks for of this image, as a plan to be shown; needs no engine."""
+    defaults = chosen.project.config.run if chosen.project else DEFAULT_RUN
+    limits = defaults.limits
+    return plan_elsewhere(
+        verified,
+        agent=defaults.agent,
+        limits=Limits(cpus=limits.cpus, memory=limits.memory, pids=limits.pids),
+        deadline=limits.deadline,
+    )
+
+
+def dry_run(workshop: Workshop, admitted: AdmittedImage, request: LaunchRequest, staging: Path) -> LaunchPlan:
+    """The plan, from the same code as a launch; nothing is created in the engine."""
+    state = workshop.state
+    with hold_lease(state.leases, state.id) as owner:
+        plan = plan_launch(admitted, request, owner, staging)
+        if state.journal.exists():
+            with Journal.open(state.journal, state.id) as journal:
+                check_same_run(journal, plan)
+        return plan
+
+
+def _tell(reporter: Reporter, boundary: Boundary) -> None:
+    """Where a second or more may pass in silence: before the command's first word, and after its last."""
+    if boundary in _STAGES:
+        reporter.say(_STAGES[boundary])
 
 
 def launch_image(
@@ -135,12 +254,13 @@ def launch_image(
     *,
     launcher: Launcher,
     output: Output,
+    staging: Path,
+    keepers: Keepers | None = None,
 ) -> LaunchRecord:
-    """Recover what dead controllers left, then launch."""
+    """Recover what dead controllers left, then launch. ``staging``: where a source was prepared."""
     state = workshop.state
     with (
         hold_lease(state.leases, state.id) as owner,
-        state.staging("launch") as staging,
         Journal.open(state.journal, state.id) as journal,
     ):
         remove_leftovers(workshop, engine, journal, launcher.now)
@@ -153,5 +273,9 @@ def launch_image(
             version=launcher.version,
             staging=staging,
             now=launcher.now,
+            candidates=state.candidates,
+            crossed=partial(_tell, workshop.reporter),
+            loading=partial(workshop.reporter.step, f"load the image into {engine.product}"),
+            keepers=keepers,
         )
         return launch(controller, admitted, request, output)

@@ -15,8 +15,11 @@ def remove_leftovers(
     workshop: Workshop, engine: Engine, journal: Journal, now: Callable[[], datetime]
 ) -> None:
     """Containers of launches, builds and probes whose owner died. Others' are never looked at."""
-    done = recover(engine, journal, workshop.state.leases, workshop.state.id, now)
+    state = workshop.state
+    done = recover(engine, journal, state.leases, state.id, now, candidates=state.candidates)
     for removal in done.remove:
         workshop.reporter.warn(
             f"removed a container that a dead controller left: {removal.container_id[:12]}"
         )
+    for removal in (*done.volumes, *done.candidates):
+        workshop.reporter.warn(f"removed what a dead controller left: {removal.container_id}")

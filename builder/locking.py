@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from builder.resolve.freshness import check_lock, require_fresh
-from builder.settings.settings_file import Settings, read_npm_keys
+from builder.settings.settings_file import Settings, read_npm_keys, read_publishers
 from builder.skills import ReadSkill, read_skills, store_skills
 from builder.storage.references import refer_to_project
 from builder.workshop import Workshop, recipe, tool_images
@@ -16,6 +16,7 @@ from images.config import ImageConfig, parse_config
 from images.errors import PinError, StateError, UsageError
 from images.lock import Lock, Recipe
 from images.lockfile import LOCK_NAME, MAX_LOCK_BYTES, lock_bytes, parse_lock
+from provenance.attestations import problem_with_attestation
 from provenance.npm_signatures import problem_with_signature
 from provenance.small_files import dangling_link
 from provenance.writing import replace_file
@@ -65,12 +66,14 @@ def read_fresh_lock(project: Project, settings: Settings) -> tuple[Lock, bytes]:
 
 
 def require_true_signatures(lock: Lock, settings: Settings, *, where: str) -> None:
-    """What a lock says of npm signatures must hold with the keys that count here: nobody signs what is not.
-
-    PinError names the first one that does not.
+    """What a lock says of npm signatures and of publishers must hold with the keys and by the expectations
+    that count here: nobody signs what is not. PinError names the first one that does not.
     """
-    keys = read_npm_keys(settings)
-    problems = (problem_with_signature(artifact, keys) for artifact in lock.artifacts)
+    keys, publishers = read_npm_keys(settings), read_publishers(settings)
+    problems = (
+        problem_with_signature(artifact, keys) or problem_with_attestation(artifact, publishers)
+        for artifact in lock.artifacts
+    )
     if (problem := next(filter(None, problems), None)) is not None:
         raise PinError(problem, where=where, hint="builder lock", reason="integrity")
 

@@ -8,11 +8,12 @@ from backend.ownership import hold_lease
 from backend.probe import HostProbe, ProbeName, ProbeState
 from backend.probe_cache import probe
 from builder.building.base_check import read_base
-from builder.providing import find, provide
+from builder.providing import provide
 from builder.roles import Role
 from builder.workshop import Workshop, tool_digest
-from images.errors import HostError, UsageError
+from images.errors import HostError, UsageError, VerifyFailed
 from images.oci import OciImage
+from provenance.layout import Rehash, open_image
 
 # What tells a rootful engine from a rootless one: for policy to judge, not for the choice.
 _POLICY_JUDGES = frozenset({ProbeName.ROOTLESS, ProbeName.USER_NAMESPACE})
@@ -20,7 +21,16 @@ _POLICY_JUDGES = frozenset({ProbeName.ROOTLESS, ProbeName.USER_NAMESPACE})
 
 def probe_engine(workshop: Workshop, engine: Engine, *, fresh: bool = False) -> HostProbe:
     """The kept answers, or new ones; ``fresh`` asks anew. The same code serves init, doctor and run."""
-    return _probe_on(workshop, engine, provide(workshop, Role.BASE), fresh=fresh)
+    return _probe_on(workshop, engine, _find_base(workshop) or provide(workshop, Role.BASE), fresh=fresh)
+
+
+def _find_base(workshop: Workshop) -> OciImage | None:
+    """The base, if it is here. Who asks anew reads its layers, and so hashes them; kept answers do not."""
+    try:
+        digest = tool_digest(workshop, Role.BASE)
+        return open_image(workshop.state.layout, digest, workshop.platform, rehash=Rehash.LATER)
+    except (UsageError, VerifyFailed):
+        return None
 
 
 def _probe_on(workshop: Workshop, engine: Engine, base: OciImage, *, fresh: bool = False) -> HostProbe:
@@ -47,10 +57,7 @@ def why_not(workshop: Workshop, engine: Engine) -> str:
 
     Before there is a base image nothing can be probed, and nothing speaks against any.
     """
-    try:
-        base = find(workshop, tool_digest(workshop, Role.BASE))
-    except UsageError:
-        base = None
+    base = _find_base(workshop)
     if base is None:
         return ""
     try:

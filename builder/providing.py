@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
+from backend.commands import NO_FEED, Feed
 from backend.containers import LoadedImage, Purpose
 from backend.engines.protocol import Engine
 from backend.journal import Journal
@@ -20,7 +21,7 @@ from builder.resolve.pulling import BUILDER_TOML, Place, pull
 from builder.roles import Role
 from builder.settings.access import read_secrets
 from builder.settings.settings_file import SETTINGS_NAME, GivenImage
-from builder.workshop import Workshop, given_image, load_tool, made_image, recipe, tool_digest
+from builder.workshop import Workshop, given_image, load_image, made_image, recipe, tool_digest
 from images.config import BaseReference
 from images.digests import Digest
 from images.errors import NetworkFailed, NetworkReason, PinError, UsageError, VerifyFailed
@@ -104,7 +105,7 @@ def lock_recipe(workshop: Workshop) -> Recipe:
         return recipe()
     image = provide(workshop, Role.BUILD_CONTAINER)
     engine = workshop.connect()
-    loaded = load_tool(workshop, engine, image, "build container")
+    loaded = load_image(workshop, engine, image, "build container")
     with hold_lease(workshop.state.leases, workshop.state.id) as owner:
         return replace(recipe(), buildkit=buildkit_version(engine, loaded, owner.labels(Purpose.PROBE)))
 
@@ -133,18 +134,17 @@ def open_resolver(workshop: Workshop, step: StepProgress, *, starter: bool = Fal
     """
     secrets = read_secrets(workshop.settings, workshop.given)
 
-    def run(job: bytes, result: Path, on_stderr: Callable[[bytes], None]) -> Outcome:
+    def run(job: bytes, result: Path, on_stderr: Callable[[bytes], None], feed: Feed = NO_FEED) -> Outcome:
         tool = _starter(workshop) if starter else provide(workshop, Role.RESOLVER)
         engine = workshop.connect()
         with Journal.open(workshop.state.journal, workshop.state.id) as journal:
             # A resolver whose controller was killed goes on by itself, with a network and its secrets.
             remove_leftovers(workshop, engine, journal, workshop.now)
-        image = load_tool(workshop, engine, tool, "resolver")
-        return in_container(engine, image, owner.labels(Purpose.RESOLVE))(job, result, on_stderr)
+        image = load_image(workshop, engine, tool, "resolver")
+        return in_container(engine, image, owner.labels(Purpose.RESOLVE))(job, result, on_stderr, feed)
 
     def on_progress(progress: Progress) -> None:
-        size = f", {progress.size / 1e6:.0f} MB" if progress.size else ""
-        step.update(f"{progress.step} {progress.done} of {progress.total}{size}: {progress.name}")
+        step.update(str(progress))
 
     with (
         hold_lease(workshop.state.leases, workshop.state.id) as owner,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import sys
 import time
 from collections.abc import Iterator
@@ -32,6 +33,15 @@ def visible(text: str, plain: str = "\n\t") -> str:
     return "".join(char if char.isprintable() or char in plain else ascii(char)[1:-1] for char in text)
 
 
+_COMMAND = re.compile(r"##(?=[\w.-]*\[)")
+
+
+def harmless(text: str) -> str:
+    """Lines of which no CI service takes one for a command: none begins ``::``, none holds ``##[name]``."""
+    lines = (_COMMAND.sub("# #", line) for line in visible(text).split("\n"))
+    return "\n".join(f"'{line.lstrip()}" if line.lstrip().startswith("::") else line for line in lines)
+
+
 def mute(stream: TextIO) -> None:
     """Let what is buffered, and all that follows, go nowhere: else the interpreter's end fails on it."""
     with contextlib.suppress(OSError, ValueError):
@@ -50,6 +60,7 @@ class Reporter:
     verbose: bool = False
     color: bool = False
     live: bool = False
+    guarded: bool = False  # a CI service reads along: text from elsewhere must not become its commands
     _started: float = field(default_factory=time.monotonic)
     _said_once: set[str] = field(default_factory=set)
 
@@ -98,7 +109,7 @@ class Reporter:
             self.say(f"{title}: done in {took:.1f} s")
 
     def _line(self, kind: str, text: str, paint: str = "") -> None:
-        text = redact(text)
+        text = harmless(redact(text)) if self.guarded else redact(text)
         if self.style is ProgressStyle.JSON:
             elapsed = round(time.monotonic() - self._started, 3)
             self.put(json.dumps({"kind": kind, "text": text, "elapsed": elapsed}) + "\n")
@@ -115,6 +126,23 @@ class Reporter:
             self.stream.flush()
         except OSError:
             mute(self.stream)
+
+
+def in_words(value: object) -> str:
+    """A value of a document for people, on one line: no quotes and brackets of a programming language."""
+    match value:
+        case bool():
+            return "yes" if value else "no"
+        case float():
+            return f"{value:g}"
+        case None:
+            return "none"
+        case dict():
+            return " ".join(f"{key}={in_words(one)}" for key, one in value.items()) or "none"
+        case list() | tuple():
+            return " ".join(in_words(one) for one in value) or "none"
+        case _:
+            return str(value)
 
 
 @dataclass(slots=True)

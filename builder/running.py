@@ -9,7 +9,16 @@ from datetime import UTC, datetime
 from backend.engines.protocol import Engine
 from backend.journal import Entry, Journal, Passage, Removal
 from backend.ownership import is_alive
-from backend.recovery import Leftover, RecoveryPlan, containers_of, recover, survey
+from backend.recovery import (
+    Leftover,
+    LeftoverVolume,
+    RecoveryPlan,
+    containers_of,
+    owner_of,
+    recover,
+    survey,
+    volumes_of,
+)
 from builder.state import State
 from images.digests import Digest
 from images.errors import StateError, UsageError, VerifyFailed
@@ -26,6 +35,15 @@ class Running:
     entry: Entry | None
     alive: bool
     since: datetime | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kept:
+    """One volume; ``entry``: its launch, None when the journal does not know it."""
+
+    found: LeftoverVolume
+    entry: Entry | None
+    alive: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,11 +74,20 @@ def running(state: State, engine: Engine, journal: Journal) -> tuple[Running, ..
     found = []
     for item in containers_of(engine, state.id):
         entry = entries.get(item.launch_id)
-        alive = is_alive(state.leases, item.lease_id)
+        alive = is_alive(state.leases, owner_of(item, entry))
         since = _since(state, journal, item, entry) if alive or entry else None
         found.append(Running(found=item, entry=entry, alive=alive, since=since))
     never = datetime.max.replace(tzinfo=UTC)
     return tuple(sorted(found, key=lambda one: (one.entry is None, one.since or never, one.found.name)))
+
+
+def volumes_in_use(state: State, engine: Engine, journal: Journal) -> tuple[Kept, ...]:
+    """Every volume of this state on this engine, by name."""
+    entries = {entry.intent.launch_id: entry for entry in journal.entries()}
+    return tuple(
+        Kept(found=item, entry=entries.get(item.launch_id), alive=is_alive(state.leases, item.lease_id))
+        for item in sorted(volumes_of(engine, state.id), key=lambda one: one.name)
+    )
 
 
 def _since(state: State, journal: Journal, item: Leftover, entry: Entry | None) -> datetime | None:
@@ -114,9 +141,9 @@ def reap(
     Nothing of a living process is touched, nor of another state. A second time there is nothing to do.
     """
     if dry_run:
-        plan = survey(engine, journal, state.leases, state.id)
+        plan = survey(engine, journal, state.leases, state.id, candidates=state.candidates)
     else:
-        plan = recover(engine, journal, state.leases, state.id, now)
+        plan = recover(engine, journal, state.leases, state.id, now, candidates=state.candidates)
     staging = tuple(f"staging/{path.name}" for path in state.sweep_staging(remove=False))
     if not dry_run:
         for name in staging:

@@ -176,8 +176,14 @@ def _open_folder(pin: SkillPin, folder: Path) -> int:
         try:
             below = os.open(part, _OPEN_FOLDER, dir_fd=handle)
         except OSError as broken:
-            why = "is a link or no directory" if isinstance(broken, NotADirectoryError) else broken.strerror
-            raise _refused(pin.name, pin.directory, f"cannot be read: {why}") from None
+            if isinstance(broken, NotADirectoryError):
+                why = "cannot be read: is a link or no directory"
+                raise _refused(pin.name, pin.directory, why) from None
+            raise UsageError(
+                f"{pin.directory} cannot be read: {broken.strerror}",
+                where=f"skills.{pin.name}",
+                hint="name the Skill's directory in builder.toml, then: builder lock",
+            ) from None
         finally:
             os.close(handle)
         handle = below

@@ -8,7 +8,6 @@ import fcntl
 import os
 import re
 import secrets
-import shutil
 import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -16,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from builder.storage.removing import remove_tree
 from images.errors import StateError, VerifyFailed
 from provenance.layout_writing import init_layout
 from provenance.small_files import read_small
@@ -25,7 +25,11 @@ _ID_BYTES: Final = 16
 _MAX_ID_BYTES: Final = 256
 _USE: Final = "use.lock"
 _ID: Final = re.compile(rf"[0-9a-f]{{{2 * _ID_BYTES}}}")
-_FOLDERS: Final = ("store", "staging", "leases", "client", "bootstrap", "probe", "turns", "references")
+_FOLDERS: Final = (
+    *("store", "staging", "leases", "client", "bootstrap", "probe", "turns", "references", "candidates"),
+    *("logs", "sessions"),
+)
+_ANOTHER: Final = "choose another place for the state: --state DIR, or XDG_STATE_HOME"
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +91,21 @@ class State:
     def references(self) -> Path:
         """What outside of this state needs what is in it: locks of projects, imported locks, added files."""
         return self.root / "references"
+
+    @property
+    def candidates(self) -> Path:
+        """One repository for each commit that a launch exported: it stays until its owner removes it."""
+        return self.root / "candidates"
+
+    @property
+    def logs(self) -> Path:
+        """What launches said that were asked to keep it: one directory each."""
+        return self.root / "logs"
+
+    @property
+    def sessions(self) -> Path:
+        """What agents remember of earlier runs: one directory for each session."""
+        return self.root / "sessions"
 
     @property
     def turns(self) -> Path:
@@ -152,7 +171,7 @@ class State:
         try:
             yield path
         finally:
-            _remove_tree(path)
+            remove_tree(path)
             os.close(handle)
 
 
@@ -199,7 +218,7 @@ def _check_parents(root: Path) -> None:
                 hint=f"name the real directory: --state {os.path.realpath(root)}",
             )
         if not stat.S_ISDIR(status.st_mode):
-            raise StateError("not a directory", where=str(path))
+            raise StateError("not a directory", where=str(path), hint=_ANOTHER)
         if path != root and status.st_mode & stat.S_IWOTH and not status.st_mode & stat.S_ISVTX:
             raise StateError(
                 "everybody may rename what lies in this directory",
@@ -211,9 +230,10 @@ def _check_parents(root: Path) -> None:
 def _check_owned(path: Path) -> None:
     status = path.lstat()
     if not stat.S_ISDIR(status.st_mode):
-        raise StateError("not a directory", where=str(path))
+        raise StateError("not a directory", where=str(path), hint=_ANOTHER)
     if status.st_uid != os.geteuid():
-        raise StateError(f"belongs to uid {status.st_uid}, not to us (uid {os.geteuid()})", where=str(path))
+        why = f"belongs to uid {status.st_uid}, not to us (uid {os.geteuid()})"
+        raise StateError(why, where=str(path), hint=_ANOTHER)
     if status.st_mode & 0o077:
         raise StateError(
             f"others may look in (mode {stat.S_IMODE(status.st_mode):04o})",
@@ -332,17 +352,8 @@ def _sweep(parent: Path, *, remove: bool = True) -> tuple[Path, ...]:
             handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
             try:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                if remove:
-                    _remove_tree(path)
-                found.append(path)
+                if not remove or remove_tree(path):
+                    found.append(path)
             finally:
                 os.close(handle)
     return tuple(found)
-
-
-def _remove_tree(path: Path) -> None:
-    """Remove a tree, also one whose directories an unpacked archive made read-only."""
-    for folder, _, _ in os.walk(path):
-        with contextlib.suppress(OSError):
-            Path(folder).chmod(0o700)
-    shutil.rmtree(path, ignore_errors=True)

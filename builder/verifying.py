@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -28,7 +29,7 @@ from provenance.audit.report import AuditReport
 from provenance.audit.run import audit_image
 from provenance.audit.toolchain import ToolchainGiven
 from provenance.expectations import Expectation
-from provenance.layout import open_image
+from provenance.layout import Rehash, open_image
 from provenance.ledger import open_ledger
 from provenance.policy import Policy
 from provenance.referrers import read_referrers
@@ -38,11 +39,15 @@ from provenance.verify import Purpose, VerificationReport, VerifyRequest, verify
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """Which image a command means, what it must be, and the project that names it (none for a digest)."""
+    """Which image a command means, what it must be, and the project that names it (none for a digest).
+
+    ``key``: the content key by which the ledger found it, when a project names it.
+    """
 
     digest: Digest
     expectation: Expectation
     project: Project | None
+    key: Digest | None = None
 
     @property
     def project_dir(self) -> Path | None:
@@ -71,7 +76,7 @@ def choose_image(
             where=str(project.lock_path),
             hint="builder build",
         )
-    return Chosen(entry.digest, Expectation(image_name=project.config.name, lock=raw), project)
+    return Chosen(entry.digest, Expectation(image_name=project.config.name, lock=raw), project, key)
 
 
 # What the toolchain layer of a lock holds when it is made again; None when that cannot be done here.
@@ -82,7 +87,8 @@ ReplayLayer: TypeAlias = Callable[[Lock, OciImage, BuildContext], Mapping[str, E
 class Verification:
     """What a verification needs besides the image: policy, purpose, clock, this machine's platform.
 
-    ``replay``: makes a toolchain layer once more, for an audit; None: nobody here can.
+    ``replay``: makes a toolchain layer once more, for an audit; None: nobody here can. ``layout``: where the
+    image lies, if it is not in the state yet.
     """
 
     state: State
@@ -91,6 +97,12 @@ class Verification:
     platform: Platform
     now: Callable[[], datetime]
     replay: ReplayLayer | None = None
+    layout: Path | None = None
+
+    @property
+    def where(self) -> Path:
+        """The layout that the image lies in."""
+        return self.layout or self.state.layout
 
 
 def verify_image(
@@ -99,10 +111,10 @@ def verify_image(
     """All checks. ``rescan``: scan the local bytes again in a child. ``audit``: compare our layers with the
     lock's artifacts, as far as the store holds them.
     """
-    plans = _Plans(what.state.layout)
+    plans = _Plans((what.where, what.state.layout))
     return verify(
         VerifyRequest(
-            layout=what.state.layout,
+            layout=what.where,
             digest=chosen.digest,
             platform=what.platform,
             policy=what.policy,
@@ -110,14 +122,14 @@ def verify_image(
             now=what.now(),
             purpose=what.purpose,
             marks=what.state.marks,
-            rescan=_rescan(chosen) if rescan else None,
+            rescan=_rescan(chosen, ContentStore(what.state.store)) if rescan else None,
             audit=_audit(what, plans) if audit else None,
             compare_config=_compare_config(plans),
         )
     )
 
 
-def _rescan(chosen: Chosen) -> Callable[[OciImage], ScanReport]:
+def _rescan(chosen: Chosen, store: ContentStore) -> Callable[[OciImage], ScanReport]:
     """Scan again as the build did. The lock only tells whose files are whose; another one clears nothing."""
 
     def scan(image: OciImage) -> ScanReport:
@@ -125,7 +137,8 @@ def _rescan(chosen: Chosen) -> Callable[[OciImage], ScanReport]:
         locks += [attached.data for attached in read_referrers(image.layout, image.digest).locks]
         if not locks:
             raise VerifyFailed("no lock is attached to it", where=str(image.digest))
-        return scan_built(image, parse_lock(locks[0], error=VerifyFailed), image.platform)
+        lock = parse_lock(locks[0], error=VerifyFailed)
+        return scan_built(image, lock, image.platform, store)
 
     return scan
 
@@ -134,16 +147,25 @@ def _rescan(chosen: Chosen) -> Callable[[OciImage], ScanReport]:
 class _Plans:
     """The base and the plan of an image's own lock: its generators run again, once for all checks."""
 
-    layout: Path
+    layouts: tuple[Path, ...]
     _made: dict[Digest, tuple[OciImage, BuildContext]] = field(default_factory=dict)
 
     def of(self, image: OciImage, lock: Lock) -> tuple[OciImage, BuildContext]:
         """UsageError when this program is not the one that the lock was made with."""
         key = content_key(lock, image.platform)
         if key not in self._made:
-            base = open_image(self.layout, lock.base.image(image.platform).manifest, image.platform)
+            wanted = lock.base.image(image.platform).manifest
+            base = self._base(wanted, image.platform)
             self._made[key] = base, render(lock, image.platform, template_text(), read_base(base))
         return self._made[key]
+
+    def _base(self, wanted: Digest, platform: Platform) -> OciImage:
+        """Its layers are read to their ends, and so hashed, for what the base holds."""
+        *others, last = self.layouts
+        for layout in others:
+            with contextlib.suppress(VerifyFailed):
+                return open_image(layout, wanted, platform, rehash=Rehash.LATER)
+        return open_image(last, wanted, platform, rehash=Rehash.LATER)
 
 
 def _compare_config(plans: _Plans) -> Callable[[OciImage, Lock], None]:

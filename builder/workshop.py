@@ -126,8 +126,8 @@ def made_image(workshop: Workshop, role: Role) -> Digest | None:
     return bootstrapped_image(workshop.state.layout, role, lock_copy=workshop.state.bootstrap / LOCK_NAME)
 
 
-def load_tool(workshop: Workshop, engine: Engine, image: OciImage, what: str) -> LoadedImage:
-    """A tool image in the engine's store; skipped when it is there."""
+def load_image(workshop: Workshop, engine: Engine, image: OciImage, what: str) -> LoadedImage:
+    """An image in the engine's store, with a step that says so; nothing when it is there."""
     found = engine.find_image(image)
     if found is not None:
         return found

@@ -54,6 +54,8 @@ class Apt:
             "Acquire::IndexTargets::deb::DEP-11::DefaultEnabled": "false",
             "Acquire::IndexTargets::deb::Contents-deb::DefaultEnabled": "false",
         }
+        if self.host.authorities is not None:
+            values["Acquire::https::CAInfo"] = self.host.authorities
         pairs = [("-o", f"{name}={value}") for name, value in values.items()]
         return tuple(part for pair in pairs for part in pair)
 
@@ -112,7 +114,7 @@ def fetch_debs(apt: Apt, debs: Sequence[Deb]) -> Path:
     pool.mkdir(parents=True, exist_ok=True)
     missing = [deb for deb in debs if not _is_there(pool, deb)]
     if missing:
-        apt.host.progress(f"fetching {len(missing)} Debian packages, {_megabytes(missing)} MB")
+        apt.host.progress(f"fetching {_amount(missing)}")
         trouble = apt.update()
         _refuse_vanished(apt, missing, trouble)
         trouble = apt.download(missing, pool)
@@ -132,8 +134,10 @@ def _is_there(pool: Path, deb: Deb) -> bool:
         return hashlib.file_digest(stream, "sha256").hexdigest() == deb.sha256
 
 
-def _megabytes(debs: Iterable[Deb]) -> int:
-    return sum(deb.size for deb in debs) // 1_000_000
+def _amount(debs: Sequence[Deb]) -> str:
+    packages = "1 Debian package" if len(debs) == 1 else f"{len(debs)} Debian packages"
+    megabytes = sum(deb.size for deb in debs) // 1_000_000
+    return f"{packages}, {megabytes} MB" if megabytes else f"{packages}, less than 1 MB"
 
 
 def _refuse_vanished(apt: Apt, missing: Sequence[Deb], trouble: str) -> None:

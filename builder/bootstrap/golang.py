@@ -9,7 +9,7 @@ import zipfile
 from pathlib import Path
 from typing import Final
 
-from builder.bootstrap.children import Host, last_words
+from builder.bootstrap.children import Host, Told, last_words
 from builder.bootstrap.lock import REFRESH, GoPins, Program
 from builder.bootstrap.wheels import fetch_wheel
 from images.digests import Digest
@@ -41,10 +41,11 @@ def build_programs(host: Host, pins: GoPins, modules: Path) -> dict[str, Path]:
     missing = [program for program in pins.programs if not (folder / program.name).is_file()]
     if missing:
         go = _toolchain(host, pins)
-        _get_modules(host, go, pins, modules)
+        packages = _get_modules(host, go, pins, modules)
+        compiled = Told(host.progress, "packages compiled", packages)
         for program in missing:
             host.progress(f"building {program.name} {program.version} with Go {pins.version}")
-            _build(host, go, program, modules, folder)
+            _build(host, go, program, modules, folder, compiled=compiled)
     return {program.name: folder / program.name for program in pins.programs}
 
 
@@ -101,26 +102,29 @@ def _environment(host: Host) -> dict[str, str]:
     return extra
 
 
-def _get_modules(host: Host, go: str, pins: GoPins, modules: Path) -> None:
+def _get_modules(host: Host, go: str, pins: GoPins, modules: Path) -> int:
+    """How many packages the programs are made of."""
     host.progress("fetching Go modules")
+    fetched = Told(host.progress, "modules fetched")
     # Not `go mod download`, which also gets what only the tests of the modules need.
     outcome = host.call(
-        go, "list", "-deps", "-f", "", *(program.package for program in pins.programs),
-        deadline=1800.0, extra=_environment(host), working_dir=modules,
+        go, "list", "-deps", *(program.package for program in pins.programs),
+        deadline=1800.0, extra=_environment(host), working_dir=modules, heard=fetched.hear,
     )  # fmt: skip
     if not outcome.ok:
         raise PinError(
             f"go cannot get the locked modules: {last_words(outcome)}", where="go.sum", hint=REFRESH
         )
+    return outcome.stdout.count(b"\n")
 
 
-def _build(host: Host, go: str, program: Program, modules: Path, folder: Path) -> None:
+def _build(host: Host, go: str, program: Program, modules: Path, folder: Path, *, compiled: Told) -> None:
     stamp = f" -X {program.stamp}={program.version}" if program.stamp else ""
     with tempfile.TemporaryDirectory(prefix=".new-", dir=folder) as staging:
         made = Path(staging) / program.name
         outcome = host.call(
-            go, "build", "-o", str(made), "-ldflags", f"-s -w -buildid={stamp}", program.package,
-            deadline=3600.0, extra=_environment(host), working_dir=modules,
+            go, "build", "-o", str(made), "-v", "-ldflags", f"-s -w -buildid={stamp}", program.package,
+            deadline=3600.0, extra=_environment(host), working_dir=modules, heard=compiled.hear,
         )  # fmt: skip
         if not outcome.ok:
             raise BuildFailed(f"go build {program.package} failed: {last_words(outcome)}", where="bootstrap")

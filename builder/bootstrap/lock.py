@@ -14,6 +14,7 @@ from builder.roles import Role
 from images.digests import Digest
 from images.errors import PinError, StateError
 from images.oci import Platform
+from images.schema_version import One
 from images.strictjson import JsonValue, read_object
 
 LOCK_NAME: Final = "bootstrap.lock"
@@ -77,7 +78,7 @@ class _Debian(_Strict):
 
 
 class _Document(_Strict):
-    schema_version: Annotated[Literal[1], Field(alias="schema")]
+    schema_version: Annotated[One, Field(alias="schema")]
     platform: Literal["linux/amd64"]
     epoch: Annotated[int, Field(gt=0, lt=1 << 33)]
     init: Annotated[str, Field(pattern=r"^/[a-z0-9/._-]{1,99}$")]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -13,6 +11,7 @@ from builder.bootstrap.golang import programs_key
 from builder.bootstrap.lock import BootstrapLock
 from builder.bootstrap.making import STAGING_PREFIX
 from builder.bootstrap.rootfs import left_trees, remove_tree
+from builder.storage.removing import remove_tree as remove_filled
 
 # Every directory that bootstrap makes things in before it gives them their name.
 _HALF_MADE: Final = (f"{STAGING_PREFIX}*", "wheels/newest-*", "go/*/.new-*", "go-toolchain/.new-*")
@@ -42,9 +41,7 @@ def remove_leftover(host: Host, path: Path) -> None:
     if path.parent == host.work:
         remove_tree(host, path)
     elif path.is_dir() and not path.is_symlink():
-        for folder, _, _ in os.walk(path):
-            Path(folder).chmod(0o700)
-        shutil.rmtree(path, ignore_errors=True)
+        remove_filled(path)
     else:
         path.unlink(missing_ok=True)
 

@@ -23,7 +23,7 @@ from builder.leftovers import remove_leftovers
 from builder.probing import probe_engine
 from builder.providing import provide, provide_base, require_buildkit
 from builder.roles import Role
-from builder.workshop import Workshop, load_tool, template_text
+from builder.workshop import Workshop, load_image, template_text
 from images.lock import Lock, LockSummary
 from images.oci import OciImage, Platform
 from images.render import BuildContext, render
@@ -63,7 +63,7 @@ def build_context(
     """Build what was rendered; ``buildkit``: the version it must be. ``target``: only this stage."""
     workshop = bench.workshop
     tool = provide(workshop, Role.BUILD_CONTAINER)
-    loaded = load_tool(workshop, bench.engine, tool, "build container")
+    loaded = load_image(workshop, bench.engine, tool, "build container")
     require_buildkit(workshop, bench.engine, loaded, bench.owner, buildkit)
     private, work = staging / "socket", staging / "work"
     for folder in (private, work):
@@ -94,10 +94,11 @@ def scan_for_credentials(bench: Bench, image: OciImage, lock: Lock) -> CleanImag
     """Scan every byte in a child, and say what was seen. CredentialFound otherwise."""
     reporter = bench.workshop.reporter
     with reporter.step("scan every byte for credentials"):
-        report = scan_built(image, lock, image.platform)
+        report = scan_built(image, lock, image.platform, bench.workshop.store)
     reporter.say(
         f"scan: {report.verdict}, {report.bytes_scanned / 1e6:.0f} MB, ruleset {report.ruleset}, "
-        f"{len(report.cleared)} published samples cleared, {report.nested_count} archives not opened"
+        f"{len(report.cleared)} published samples cleared, {report.opened} archives inside opened, "
+        f"{report.unanswered} not"
     )
     return accept(report, image)
 

@@ -46,9 +46,9 @@ def build_image(
     step and its last lines, or says that the build container was lost.
     """
     _need_client(container)
-    staged = stage_build(context, store, buildx, staging)
+    staged = stage_build(context, base, store, buildx, staging)
     progress = BuildProgress(on_line)
-    watch = _Watch(container.is_running, cancelled)
+    watch = _Watch(container, cancelled)
     with _instance(staged, container):
         outcome = run(
             Command(
@@ -78,17 +78,18 @@ def build_image(
 class _Watch:
     """Says when a running build must end: its caller gave up, or its container is gone."""
 
-    def __init__(self, is_running: Callable[[], bool], cancelled: Callable[[], bool] | None) -> None:
-        self._is_running = is_running
+    def __init__(self, container: BuildContainer, cancelled: Callable[[], bool] | None) -> None:
+        self._container = container
         self._cancelled = cancelled
 
     @property
     def lost(self) -> bool:
-        """Asked of the engine's own client, not read from buildx's words or from its silence."""
-        return not self._is_running()
+        """Asked of the container itself once a build has failed: buildx hears of its end before the engine's
+        client does, and neither its words nor its silence are read."""
+        return not self._container.answers()
 
     def should_end(self) -> bool:
-        return self.lost or (self._cancelled is not None and self._cancelled())
+        return not self._container.is_running() or (self._cancelled is not None and self._cancelled())
 
 
 def _need_client(container: BuildContainer) -> None:
@@ -162,7 +163,7 @@ def _build_argv(
         "--sbom=false",
         f"--platform={context.image.platform}",
         f"--build-arg=SOURCE_DATE_EPOCH={context.epoch}",
-        f"--build-context=base=oci-layout://{base.layout}@{base.digest}",
+        f"--build-context=base=oci-layout://{staged.base}@{base.digest}",
         f"--build-context=artifacts={staged.artifacts}",
         f"--file={staged.context / 'Containerfile'}",
         *((f"--target={target}",) if target else ()),

@@ -12,21 +12,22 @@ from images.digests import Digest
 from images.errors import BuildFailed
 from images.lock import LockSummary
 from images.oci import OciImage, Platform
+from images.strictjson import JsonValue
 from provenance.bundles import open_bundle
 from provenance.expectations import Expectation
-from provenance.keys import PrivateKey
 from provenance.layout import Stamp, stamp_layers
 from provenance.ledger import LedgerEntry, open_ledger
 from provenance.policy import Policy
-from provenance.predicates import DETECTION_TYPE, PROVENANCE_TYPE, SCAN_TYPE
+from provenance.predicates import DETECTION_TYPE, PROVENANCE_TYPE, SBOM_TYPE, SCAN_TYPE
 from provenance.referrers import add_lock, add_referrer, read_referrers
-from provenance.signing import sign
+from provenance.signing import StatementSigner
 from provenance.statements import (
     BuildFacts,
     DetectedImage,
     detection_statement,
     parse_statement,
     provenance_statement,
+    sbom_statement,
     scan_statement,
     utc,
 )
@@ -94,26 +95,36 @@ def _renew_stamps(
 
 
 def attach_evidence(
-    detected: DetectedImage, summary: LockSummary, facts: BuildFacts, lock_raw: bytes, signer: PrivateKey
+    detected: DetectedImage,
+    summary: LockSummary,
+    facts: BuildFacts,
+    lock_raw: bytes,
+    signer: StatementSigner,
+    *,
+    sbom: dict[str, JsonValue],
 ) -> None:
-    """Sign the three statements, attach them and the lock, and read back that they are there.
+    """Sign the four statements, attach them and the lock, and read back that they are there.
 
-    That a step ended well is no evidence that something was written; what can be read is.
+    All are signed before one is attached. That a step ended well is no evidence that something was written;
+    what can be read is.
     """
     image = detected.image
-    add_lock(image, lock_raw)
-    for statement in (
+    statements = (
         provenance_statement(detected, summary, facts),
         scan_statement(detected.clean, facts),
         detection_statement(detected, facts),
-    ):
-        add_referrer(image, sign(statement, signer))
+        sbom_statement(detected, sbom),
+    )
+    bundles = signer.sign(statements)
+    add_lock(image, lock_raw)
+    for bundle in bundles:
+        add_referrer(image, bundle)
     attached = read_referrers(image.layout, image.digest)
     kinds = {
         parse_statement(open_bundle(one.data, "bundle").payload, "bundle").predicate_type
         for one in attached.bundles
     }
-    if not {PROVENANCE_TYPE, SCAN_TYPE, DETECTION_TYPE} <= kinds or not attached.locks:
+    if not {PROVENANCE_TYPE, SCAN_TYPE, DETECTION_TYPE, SBOM_TYPE} <= kinds or not attached.locks:
         raise BuildFailed("the evidence is not in the layout after it was written", where=str(image.digest))
 
 

@@ -11,14 +11,15 @@ from builder.building.evidence import attach_evidence, find_proved, remember
 from builder.locking import Project, fetch_missing, keep_skills, read_fresh_lock, require_true_signatures
 from builder.storage.references import refer_to_project
 from builder.workshop import Workshop
+from images.config import BaseReference
 from images.digests import Digest
 from images.key import summarise
 from images.lock import Lock, LockSummary
 from images.oci import Platform
-from provenance.keys import PrivateKey
 from provenance.layout_writing import import_image
 from provenance.policy import Policy
 from provenance.scan.accept import accept
+from provenance.signing import StatementSigner
 from provenance.statements import BuildFacts, DetectedImage
 
 
@@ -27,16 +28,18 @@ class BuildRequest:
     """One build: of what, signed by whom, under which builder id. ``now`` is the wall clock.
 
     ``policy``: what a known image must still satisfy. ``fresh``: build again although the key is known.
+    ``cache``: a repository of a registry that may have it.
     """
 
     project: Project
     platform: Platform
-    signer: PrivateKey
+    signer: StatementSigner
     builder_id: str
     version: str
     policy: Policy
     now: Callable[[], datetime]
     fresh: bool = False
+    cache: BaseReference | None = None
 
     @property
     def image_name(self) -> str:
@@ -70,6 +73,7 @@ def _build(workshop: Workshop, request: BuildRequest) -> BuildResult:
     with workshop.state.turn(summary.key.hex, lambda: _waiting(workshop, summary)):
         # Whoever had the turn before us may have built it meanwhile.
         known = _known(workshop, request, summary, lock_raw)
+        known = known or _cached(workshop, request, summary, lock_raw)
         return known or _build_new(workshop, request, lock, summary, lock_raw)
 
 
@@ -83,6 +87,25 @@ def _known(
         return None
     workshop.reporter.say(f"nothing changed: {digest} is built and still proved")
     return BuildResult(digest, summary.key, summary.digest, reused=True)
+
+
+def _cached(
+    workshop: Workshop, request: BuildRequest, summary: LockSummary, lock_raw: bytes
+) -> BuildResult | None:
+    if request.fresh or request.cache is None:
+        return None
+    from builder.registry.cached import Lookup, find_in_cache  # noqa: PLC0415  (a known image asks nobody)
+
+    lookup = Lookup(
+        cache=request.cache,
+        project=request.project,
+        summary=summary,
+        lock_raw=lock_raw,
+        policy=request.policy,
+        now=request.now,
+    )
+    digest = find_in_cache(workshop, lookup)
+    return None if digest is None else BuildResult(digest, summary.key, summary.digest, reused=True)
 
 
 def _waiting(workshop: Workshop, summary: LockSummary) -> None:
@@ -104,7 +127,10 @@ def _build_new(
         finished=request.now(),
         invocation=uuid.uuid4().urn,
     )
-    attach_evidence(detected, summary, facts, lock_raw, request.signer)
+    from builder.building.billing import bill_of  # noqa: PLC0415  (only what is built new needs it)
+
+    bill = bill_of(detected.image, lock, summary, facts, workshop.store)
+    attach_evidence(detected, summary, facts, lock_raw, request.signer, sbom=bill)
     remember(workshop.state, detected.image, summary, facts)
     return BuildResult(detected.image.digest, summary.key, summary.digest, reused=False)
 

@@ -16,19 +16,18 @@ from images.errors import UsageError, VerifyFailed
 from images.key import summarise
 from images.lock import Lock
 from images.oci import OciImage
-from provenance.keys import PrivateKey
 from provenance.referrers import add_referrer
 from provenance.scan.accept import accept
-from provenance.signing import sign
+from provenance.signing import StatementSigner
 from provenance.statements import BuildFacts, provenance_statement
 from provenance.verify import VerifiedImage
 
 
 @dataclass(frozen=True, slots=True)
 class Signer:
-    """The rebuilder who signs a match: key, the id that the policy pairs with it, this program's version."""
+    """The rebuilder who signs a match: who, the id that the policy pairs with him, this program's version."""
 
-    key: PrivateKey
+    signer: StatementSigner
     rebuilder_id: str
     version: str
 
@@ -80,7 +79,7 @@ def _rebuild(
         finished=now(),
         invocation=uuid.uuid4().urn,
     )
-    bundle = sign(provenance_statement(detected, summary, said), signer.key)
+    (bundle,) = signer.signer.sign((provenance_statement(detected, summary, said),))
     add_referrer(image, bundle)
     return Rebuilt(engine, bundle.statement.digest)
 

@@ -6,11 +6,13 @@ import secrets
 from pathlib import Path
 
 from backend.runner import Command, Ending, run
+from builder.storage.store import ContentStore
 from images.credentials import Secret
 from images.digests import Digest
 from images.lock import Lock
 from images.oci import OciImage, Platform
 from provenance.scan.allow import PackageTree
+from provenance.scan.answering import answer
 from provenance.scan.report import ScanReport
 from provenance.scan.run import ChildResult, scan_archive, scan_image
 
@@ -18,14 +20,16 @@ DEADLINE = 900.0  # seconds; the full image takes a few
 _MOST_OUTPUT = 64 * 1024 * 1024
 
 
-def scan_built(image: OciImage, lock: Lock, platform: Platform) -> ScanReport:
-    """Scan an image whose lock is known: findings in a package's own files can be told from others."""
-    return scan_image(image, key=_fresh_key(), run_child=run_child, packages=package_trees(lock, platform))
+def scan_built(image: OciImage, lock: Lock, platform: Platform, store: ContentStore) -> ScanReport:
+    """Scan an image whose lock is known, and say what the base or a locked artifact answers for."""
+    packages = package_trees(lock, platform)
+    report = scan_image(image, key=_fresh_key(), run_child=run_child, packages=packages)
+    return answer(report, image, lock, lambda artifact: store.open(artifact.integrity, artifact.id))
 
 
-def scan_path(path: Path, digest: Digest | None = None) -> ScanReport:
-    """Scan any OCI layout or saved archive, whole, or one image of a layout."""
-    return scan_archive(path, key=_fresh_key(), run_child=run_child, digest=digest)
+def scan_path(path: Path, digest: Digest | None = None, known: tuple[Secret, ...] = ()) -> ScanReport:
+    """Scan any OCI layout or saved archive, whole, or one image of a layout; for ``known`` values too."""
+    return scan_archive(path, key=_fresh_key(), run_child=run_child, digest=digest, known=known)
 
 
 def package_trees(lock: Lock, platform: Platform) -> tuple[PackageTree, ...]:

@@ -10,12 +10,24 @@ import tempfile
 import traceback
 from types import FrameType
 
-from builder.cli.arguments import parse_arguments
-from builder.cli.invocation import Invocation, Result, RunExit, make_invocation
+from builder.cli.arguments import parse_arguments, split_tail
+from builder.cli.documents import RESULT_SCHEMA, Document
+from builder.cli.invocation import Invocation, Result, make_invocation
+from builder.cli.lost_state import lost_state
+from builder.cli.options.parser import BadUsage
 from builder.cli.streams import open_standard_streams
 from builder.cli.verbs import perform
 from builder.report import ProgressStyle, Reporter, mute, visible
-from images.errors import BuilderError, ExitCode, HostError, Interrupted, PinError, StateError, Terminated
+from images.errors import (
+    BuilderError,
+    ExitCode,
+    HostError,
+    Interrupted,
+    PinError,
+    StateError,
+    Terminated,
+    UsageError,
+)
 from images.redaction import redact
 
 # What to do next, where nothing nearer to the fault said so: every failure ends with a way on.
@@ -35,8 +47,6 @@ WAYS_ON = {
     ExitCode.TERMINATED: "type the command again",
 }
 
-RESULT_SCHEMA = "https://agent-image-builder.example/result/v1"
-
 
 def main() -> None:
     """Entry point of ``builder``: the one place that ends the process."""
@@ -46,12 +56,11 @@ def main() -> None:
 
 def main_inner(argv: list[str], environment: dict[str, str]) -> int:
     """Run one command; returns the exit code. Tests call this."""
-    options = parse_arguments(argv)
     try:
+        options = parse_arguments(argv)
         invocation = make_invocation(options, environment)
-    except BuilderError as broken:  # before there is an invocation, there is nothing to ask how to say it
-        Reporter().error(broken)
-        return ExitCode.RUN_FAILED if options.command == "run" and not options.dry_run else broken.code
+    except (BadUsage, BuilderError) as broken:
+        return _before_invocation(argv, broken)
     _scrub_environment(environment)
     signal.signal(signal.SIGTERM, _terminated)
     # A terminal that goes away ends us in the same orderly way, unless whoever started us wants us to stay.
@@ -64,25 +73,23 @@ def main_inner(argv: list[str], environment: dict[str, str]) -> int:
                 hint="unset PYTHON_ON_WHALES_DEBUG",
             )
         result = perform(invocation)
-    except RunExit as ended:
-        return ended.code
     except (KeyboardInterrupt, _Termination) as signalled:
         kind = Interrupted if isinstance(signalled, KeyboardInterrupt) else Terminated
         return _failed(invocation, kind(f"{kind.default_reason}; nothing was left half-done"))
     except BuilderError as broken:
         return _failed(invocation, broken)
     except Exception as bug:  # noqa: BLE001  (a bug: a redacted report instead of a traceback)
-        return _bug(invocation, bug)
+        lost = lost_state(bug, invocation.state_root)
+        return _failed(invocation, lost) if lost else _bug(invocation, bug)
     return _deliver(invocation, result)
 
 
-def _deliver(invocation: Invocation, result: Result) -> int:
+def _deliver(invocation: Invocation, result: Result[Document]) -> int:
     """The result on standard output. Whoever closed it does not want it; a disk that is full is a failure."""
     try:
-        if invocation.json_output and result.document is not None:
-            found = {"schema": RESULT_SCHEMA, "command": invocation.command, "ok": True, **result.document}
-            _print_json(found)
-        elif result.line:
+        if invocation.json_output:
+            _print_json(_answer(invocation, result))
+        elif result.line and result.failure is None:
             print(visible(result.line), flush=True)
     except BrokenPipeError:
         mute(sys.stdout)
@@ -90,32 +97,74 @@ def _deliver(invocation: Invocation, result: Result) -> int:
         mute(sys.stdout)
         why = f"the result cannot be written: {broken.strerror}"
         return _failed(invocation, StateError(why, where="standard output", hint="df -h, and type it again"))
-    return result.code
+    if result.failure is None:
+        return result.code
+    _with_a_way_on(invocation, result.failure)
+    invocation.reporter.error(result.failure)
+    return result.failure.code
+
+
+def _answer(invocation: Invocation, result: Result[Document]) -> dict[str, object]:
+    found = {"schema": RESULT_SCHEMA, "command": invocation.command, "ok": result.failure is None}
+    if result.failure is not None:
+        _with_a_way_on(invocation, result.failure)
+        found["error"] = _error(result.failure.code, result.failure)
+    return {**found, **result.document.to_json()}
+
+
+def _before_invocation(argv: list[str], why: BadUsage | BuilderError) -> int:
+    """Bad usage, or a place to work in that is none: said as every failure is, by the words as they are."""
+    broken = UsageError(why.message, hint=f"{why.command} --help") if isinstance(why, BadUsage) else why
+    words, _ = split_tail(argv)
+    command = words[0] if words and not words[0].startswith("-") else ""
+    # In run, our failures are 125 whatever they are: other codes belong to the command inside.
+    owns = command == "run" and "--dry-run" not in words
+    code = ExitCode.RUN_FAILED if owns else broken.code
+    broken.hint = broken.hint or WAYS_ON[broken.code]
+    if "--json" in words:
+        _print_failure(command, code, broken)
+    Reporter().error(broken)
+    return code
 
 
 def _failed(invocation: Invocation, broken: BuilderError) -> int:
     code = ExitCode.RUN_FAILED if invocation.owns_exit_code else broken.code
-    broken.hint = broken.hint or WAYS_ON[broken.code]
+    _with_a_way_on(invocation, broken)
     if invocation.json_output:
-        error = {
-            "code": int(code),
-            "reason": broken.reason,
-            "what": redact(broken.what),
-            "where": redact(broken.where),
-            "hint": redact(broken.hint),
-        }
-        if isinstance(broken, PinError) and broken.pin:
-            error["pin"] = broken.pin
-        try:
-            _print_json({"schema": RESULT_SCHEMA, "command": invocation.command, "ok": False, "error": error})
-        except OSError:  # the exit code and standard error say it too
-            mute(sys.stdout)
+        _print_failure(invocation.command, code, broken)
     invocation.reporter.error(broken)
     if invocation.owns_exit_code and invocation.reporter.style is not ProgressStyle.JSON:
         invocation.reporter.note(
             "reason", f"{broken.reason} (exit {int(code)}: the command did not end by itself)"
         )
     return code
+
+
+def _with_a_way_on(invocation: Invocation, broken: BuilderError) -> None:
+    if not broken.hint and broken.code is ExitCode.USAGE:
+        broken.hint = f"builder {invocation.command} --help"
+    broken.hint = broken.hint or WAYS_ON[broken.code]
+
+
+def _error(code: ExitCode, broken: BuilderError) -> dict[str, object]:
+    error: dict[str, object] = {
+        "code": int(code),
+        "reason": broken.reason,
+        "what": redact(broken.what),
+        "where": redact(broken.where),
+        "hint": redact(broken.hint),
+    }
+    if isinstance(broken, PinError) and broken.pin:
+        error["pin"] = broken.pin
+    return error
+
+
+def _print_failure(command: str, code: ExitCode, broken: BuilderError) -> None:
+    error = _error(code, broken)
+    try:
+        _print_json({"schema": RESULT_SCHEMA, "command": command, "ok": False, "error": error})
+    except OSError:  # the exit code and standard error say it too
+        mute(sys.stdout)
 
 
 def _bug(invocation: Invocation, bug: Exception) -> int:
@@ -151,4 +200,5 @@ def _scrub_environment(environment: dict[str, str]) -> None:
 
 
 def _print_json(document: dict[str, object]) -> None:
-    print(json.dumps(document, sort_keys=True), flush=True)
+    # A CI service may read along: "##[name]" in a line is a command there; written like this it is none.
+    print(json.dumps(document, sort_keys=True).replace("##", "#\\u0023"), flush=True)

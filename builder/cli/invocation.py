@@ -9,28 +9,30 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Generic, TypeVar
 
+from builder.cli.documents import Document
 from builder.report import ProgressStyle, Reporter
-from images.errors import ExitCode, UsageError
+from images.errors import BuilderError, ExitCode, UsageError
 
 APPLICATION = "agent-image-builder"
 
+# What a verb can say is in the type of what it returns: a test reads it there.
+Said_co = TypeVar("Said_co", bound=Document, covariant=True)
 
-@dataclass(frozen=True, slots=True)
-class Result:
-    """What a command leaves for standard output: one line for people's pipes, or one JSON document."""
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result(Generic[Said_co]):
+    """What a command leaves for standard output: lines for people's pipes, or its document as JSON.
+
+    ``failure``: the answer is there, and is a bad one (not verified, a credential); the exit code is its own.
+    ``code``: else the exit code; other than 0 for ``run`` alone, whose command's own it is.
+    """
+
+    document: Said_co
     line: str = ""
-    document: dict[str, object] | None = None
+    failure: BuilderError | None = None
     code: int = ExitCode.DONE
-
-
-class RunExit(Exception):
-    """``run`` ended with the exit code of the command inside."""
-
-    def __init__(self, code: int) -> None:
-        super().__init__(code)
-        self.code = code
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,6 +72,7 @@ def make_invocation(options: argparse.Namespace, environment: Mapping[str, str])
         verbose=options.verbose,
         color=terminal and "NO_COLOR" not in environment,
         live=terminal and style is ProgressStyle.AUTO and not options.verbose,
+        guarded=getattr(options, "ci", False) or bool(environment.get("CI") or environment.get("TF_BUILD")),
     )
     return Invocation(
         command=options.command,

@@ -6,22 +6,32 @@ from dataclasses import replace
 from importlib.metadata import version
 
 from builder.building.rebuilding import Signer, rebuild
+from builder.cli.documents.verified import RebuiltDocument
 from builder.cli.invocation import Invocation
-from builder.cli.session import key_of, open_workshop
+from builder.cli.session import open_workshop
+from builder.cli.signing import signer_of
 from builder.verifying import Chosen, Verification, verify_image
 from provenance.attest import signer_id
-from provenance.policy import Policy
 from provenance.policy_model import Role
+from provenance.signers import in_words
 
 
-def rebuild_chosen(
-    invocation: Invocation, chosen: Chosen, what: Verification
-) -> dict[str, str | None] | None:
+def rebuild_chosen(invocation: Invocation, chosen: Chosen, what: Verification) -> RebuiltDocument | None:
     """Build the lock of a verified image again; what ``--json`` says of it.
 
     One that is not verified is not built (None): its checks say why.
     """
-    signer = _signer(invocation, what.policy) if invocation.options.sign_rebuild else None
+    if not invocation.options.sign_rebuild:
+        return _rebuild(invocation, chosen, what, None)
+    # Read first: an unusable key must not cost a build.
+    with signer_of(invocation, Role.REBUILDER, what.policy) as who:
+        rebuilder_id = signer_id(what.policy, Role.REBUILDER, who.who)
+        return _rebuild(invocation, chosen, what, Signer(who, rebuilder_id, version("agent-image-builder")))
+
+
+def _rebuild(
+    invocation: Invocation, chosen: Chosen, what: Verification, signer: Signer | None
+) -> RebuiltDocument | None:
     # Rebuilds that are still missing are no reason not to make one.
     without = replace(what, policy=replace(what.policy, min_rebuilds=0))
     verified = verify_image(chosen, without, rescan=False).verified
@@ -30,12 +40,5 @@ def rebuild_chosen(
         return None
     done = rebuild(open_workshop(invocation), verified, now=invocation.now, signer=signer)
     if signer is not None:
-        fingerprint = signer.key.public.fingerprint
-        invocation.reporter.say(f"signed: rebuilt by {signer.rebuilder_id}, key {fingerprint}")
-    return {"engine": done.engine, "statement": str(done.statement) if done.statement else None}
-
-
-def _signer(invocation: Invocation, policy: Policy) -> Signer:
-    """Read first: an unusable key must not cost a build."""
-    key = key_of(invocation, Role.REBUILDER)
-    return Signer(key, signer_id(policy, Role.REBUILDER, key), version("agent-image-builder"))
+        invocation.reporter.say(f"signed: rebuilt by {signer.rebuilder_id}, {in_words(signer.signer.who)}")
+    return RebuiltDocument(engine=done.engine, statement=str(done.statement) if done.statement else None)

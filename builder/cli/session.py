@@ -19,6 +19,7 @@ from provenance.policy import POLICY_NAME, Policy, find_policy, load_policy
 
 if TYPE_CHECKING:
     from backend.engines.protocol import Engine
+    from backend.logins.store import LoginStore
 
 # All that engine clients and package clients may know of our environment.
 CLIENT_ENVIRONMENT = (
@@ -65,6 +66,23 @@ def settings_of(invocation: Invocation) -> Settings:
     return load_settings(invocation.config_dir / SETTINGS_NAME)
 
 
+def login_store(invocation: Invocation) -> LoginStore:
+    """Where logins are kept: beside the keys, and outside of every state root."""
+    from backend.logins.keyring import find_keyring  # noqa: PLC0415  (few commands need it)
+    from backend.logins.store import LoginStore  # noqa: PLC0415
+
+    return LoginStore(invocation.config_dir / "logins", lambda: find_keyring(_session_bus(invocation)))
+
+
+def _session_bus(invocation: Invocation) -> str:
+    """Where the session's services answer; empty where there is no session."""
+    named = invocation.environment.get("DBUS_SESSION_BUS_ADDRESS", "")
+    runtime = invocation.environment.get("XDG_RUNTIME_DIR", "")
+    if named or not runtime.startswith("/"):
+        return named
+    return f"unix:path={runtime}/bus" if (Path(runtime) / "bus").is_socket() else ""
+
+
 def client_environment(invocation: Invocation) -> dict[str, str]:
     """The closed list of variables, where they are set; of PATH only what is absolute.
 
@@ -92,6 +110,12 @@ def key_of(invocation: Invocation, role: str) -> PrivateKey:
     if not key.encrypted:
         invocation.reporter.warn(f"the {role} key is not encrypted: {path}")
     return key
+
+
+def role_keys(invocation: Invocation) -> tuple[Path, ...]:
+    """Where builder's and verifier's private keys would be: no container's user may read them."""
+    keys = invocation.config_dir / "keys"
+    return (keys / "builder.key", keys / "verifier.key")
 
 
 def passphrase_of(invocation: Invocation) -> Secret | None:

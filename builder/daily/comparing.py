@@ -12,7 +12,7 @@ from typing import Final
 from builder.locking import open_project, read_lock_file
 from images.difference import FieldChange, pairs
 from images.digests import Digest
-from images.errors import VerifyFailed
+from images.errors import UsageError, VerifyFailed
 from images.lock import Lock, config_digest
 from images.lockfile import parse_lock
 from images.oci import OciImage, Platform
@@ -43,6 +43,12 @@ def open_side(words: str, layout: Callable[[], Path], platform: Platform) -> Sid
     path = Path(words)
     if path.is_dir():
         path /= "builder.toml"
+    if not path.exists():
+        raise UsageError(
+            "there is no such file",
+            where=words,
+            hint="name a lock, a builder.toml or its folder, or an image as sha256:…",
+        )
     if path.suffix == ".toml":
         return _project(path)
     return Side(words, read_lock_file(path)[0], None)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from builder.daily.config_edit import set_pins
+from builder.daily.toolchain import ask_toolchain
 from builder.locking import Project, read_lock_file, resolve_lock
 from builder.providing import open_resolver, reference
 from builder.resolve.debian import TOOLCHAIN
@@ -98,42 +99,38 @@ def standings(
     """
     wanted = names if names is not None else frozenset(pin_names(config))
     found: tuple[PinStanding, ...] = ()
-    if TOOLCHAIN in wanted:
-        found = (_toolchain_standing(config),)
-    if wanted - {BASE, TOOLCHAIN}:
+    if wanted - {BASE}:
         with (
             workshop.reporter.step("ask for newer versions") as step,
             open_resolver(workshop, step) as resolver,
         ):
-            found = (*newest_versions(config, resolver, wanted, age_gate(workshop)), *found)
+            lock = _lock_of(lock_path)
+            if wanted - {BASE, TOOLCHAIN}:
+                found = newest_versions(config, resolver, wanted, age_gate(workshop))
             if wanted & set(pypi_pins(config)):
-                found += newest_of_pypi(config, _pythons(lock_path), resolver, wanted, age_gate(workshop))
+                found += newest_of_pypi(config, _pythons(lock), resolver, wanted, age_gate(workshop))
+            if TOOLCHAIN in wanted:
+                found += (ask_toolchain(config, lock, workshop.state.layout, resolver),)
     return (*found, ask_base(workshop, config)) if BASE in wanted else found
 
 
-def _pythons(lock_path: Path | None) -> dict[Platform, Python]:
-    """The image's Python on each platform, as the lock has it; a stale lock will do."""
+def _lock_of(lock_path: Path | None) -> Lock | None:
+    """The lock as it lies there, stale or not; None where there is none that can be read."""
     if lock_path is None or not lock_path.exists():
-        return {}
+        return None
     try:
-        lock, _ = read_lock_file(lock_path)
+        return read_lock_file(lock_path)[0]
     except UsageError:
-        return {}
+        return None
+
+
+def _pythons(lock: Lock | None) -> dict[Platform, Python]:
+    """The image's Python on each platform, as the lock has it."""
     return {
-        tree.platform: Python(tree.python, tree.glibc) for one in lock.pypi_installed for tree in one.trees
+        tree.platform: Python(tree.python, tree.glibc)
+        for one in (lock.pypi_installed if lock else ())
+        for tree in one.trees
     }
-
-
-def _toolchain_standing(config: ImageConfig) -> PinStanding:
-    """Its packages have no versions in builder.toml: apt says what there is when it resolves them again."""
-    return PinStanding(
-        TOOLCHAIN,
-        "toolchain.debian",
-        ", ".join(config.debian),
-        "",
-        Standing.UNKNOWN,
-        note="apt says what is newer when it resolves it again: builder lock --upgrade toolchain",
-    )
 
 
 def ask_base(workshop: Workshop, config: ImageConfig) -> PinStanding:

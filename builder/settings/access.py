@@ -7,10 +7,11 @@ import binascii
 import json
 import netrc
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from builder.resolve.exchange import Secrets
+from builder.settings.credential_helper import helpers_in
 from builder.settings.settings_file import (
     Proxy,
     Settings,
@@ -51,15 +52,20 @@ def read_secrets(settings: Settings, environment: Mapping[str, str]) -> Secrets:
         proxy=_proxy_secret(settings),
         logins=_logins(settings),
         registries=settings.addresses,
+        **_helpers(settings, environment),
     )
 
 
+def read_proxy(settings: Settings) -> Proxy | None:
+    """The proxies of settings.toml, or of the file that it names; they may hold a login."""
+    if settings.proxy_file is None:
+        return settings.proxy
+    raw = read_private(settings.proxy_file, "proxy_file")
+    return parse_proxy_file(raw, where=str(settings.proxy_file))
+
+
 def _proxy_secret(settings: Settings) -> Secret:
-    proxy = settings.proxy
-    if settings.proxy_file is not None:
-        proxy = parse_proxy_file(
-            read_private(settings.proxy_file, "proxy_file"), where=str(settings.proxy_file)
-        )
+    proxy = read_proxy(settings)
     return Secret(b"") if proxy is None else Secret(_proxy_json(proxy))
 
 
@@ -136,27 +142,44 @@ def _docker_logins(settings: Settings) -> dict[str, Secret]:
     if settings.registry_auth is None:
         return {}
     where = str(settings.registry_auth)
-    raw = read_private(settings.registry_auth, "registry_auth")
-    auths = read_object(raw, where).get("auths", {})
+    document = _docker_config(settings)
+    auths = document.get("auths", {})
     if not isinstance(auths, dict) or len(auths) > _MAX_REGISTRIES:
         raise UsageError("auths: expected a table of registries", where=where)
     found = {_host(name): _docker_login(name, entry, where) for name, entry in auths.items()}
-    if not any(found.values()):
+    if not any(found.values()) and not (document.get("credHelpers") or document.get("credsStore")):
         raise UsageError(
-            "holds no user and password: a credential helper or an identity token has them",
+            "holds no login, and names no credential helper",
             where=where,
-            hint='write {"auths": {"HOST": {"auth": "base64 of user:password"}}} into a 0600 file of its own',
+            hint='docker login, or write {"auths": {"HOST": {"auth": "base64 of user:password"}}} into it',
         )
     return {host: login for host, login in found.items() if login}
 
 
+def _docker_config(settings: Settings) -> dict[str, JsonValue]:
+    return read_object(read_private(settings.registry_auth, "registry_auth"), str(settings.registry_auth))
+
+
+def _helpers(settings: Settings, environment: Mapping[str, str]) -> dict[str, Callable[[str], Secret]]:
+    """Who is asked for the login of a registry, when one is used; nobody without registry_auth."""
+    if settings.registry_auth is None:
+        return {}
+    found = helpers_in(_docker_config(settings), str(settings.registry_auth), environment)
+    return {"ask_helper": found.login} if found.by_registry or found.store else {}
+
+
 def _docker_login(name: str, entry: JsonValue, where: str) -> Secret:
-    """Empty when somebody else keeps it, as credential helpers do."""
+    """Empty when somebody else keeps it, as credential helpers do. An identity token is written as one."""
     place = f"{where}: auths.{name[:100]}"
     if not isinstance(entry, dict):
         raise UsageError("expected a table", where=place)
+    token = entry.get("identitytoken")
+    if isinstance(token, str) and token:
+        if not (token.isascii() and token.isprintable()):
+            raise UsageError("identitytoken: not printable", where=place)
+        return Secret.of_text(f"<token>:{token}")
     auth = entry.get("auth")
-    if not isinstance(auth, str) or not auth or entry.get("identitytoken"):
+    if not isinstance(auth, str) or not auth:
         return Secret(b"")
     try:
         login = base64.b64decode(auth, validate=True)

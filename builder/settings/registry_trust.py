@@ -1,17 +1,20 @@
-"""What settings.toml and the clock say of trust in registries: whose signatures count, how old is enough."""
+"""What settings.toml and the clock say of trust in registries: whose word counts, how old is enough."""
 
 from __future__ import annotations
 
 from builder.resolve.release_age import AgeGate
 from builder.resolve.vouching import Trust
-from builder.settings.settings_file import read_npm_keys
+from builder.settings.settings_file import read_npm_keys, read_publishers
 from builder.workshop import Workshop
 
 
 def trust_of(workshop: Workshop) -> Trust:
-    """Whose registry signatures count, and how old a version must be: settings.toml says, and the clock."""
+    """Whose word counts, and how old a version must be: settings.toml says, and the clock."""
     return Trust(
-        keys=read_npm_keys(workshop.settings), gate=age_gate(workshop), on_note=workshop.reporter.warn
+        keys=read_npm_keys(workshop.settings),
+        publishers=read_publishers(workshop.settings),
+        gate=age_gate(workshop),
+        on_note=workshop.reporter.warn,
     )
 
 

@@ -12,13 +12,17 @@ from typing import Annotated, Final, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
+from backend.projection.routes import parse_name
 from builder.settings.trust import AgeText, KeyId, ReleaseText, span
 from images.config import BaseReference, parse_base
 from images.credentials import Secret
 from images.digests import Digest
 from images.errors import UsageError
+from images.schema_version import One
 from images.tomlfile import read_toml
 from provenance.npm_signatures import Keys, read_registry_key, shipped_keys
+from provenance.publishers import NEEDS_ROOT, PackageText, Publisher, Publishers, PublisherToml
+from provenance.sigstore_root import read_sigstore_root
 from provenance.small_files import dangling_link
 
 SETTINGS_NAME: Final = "settings.toml"
@@ -37,7 +41,7 @@ _LETTERS: Final = re.compile(r"[A-Za-z0-9._~%!$&'()*+,;=:@/\[\]-]*")
 _BYPASS: Final = re.compile(r"\*|(?:\*?\.)?[A-Za-z0-9_-][A-Za-z0-9._-]*(?::[0-9]{1,5})?|\[[0-9A-Fa-f:]+\]")
 # Known by name, refused until they are enforced: a setting that does nothing would be trusted.
 LATER: Final = {
-    "upstream_proxy": "not in this version yet: remove it; the resolver's proxy is `proxy` or `proxy_file`",
+    "upstream_proxy": "not a setting: resolver and runs have the proxy of `proxy` or `proxy_file`",
 }
 
 
@@ -70,8 +74,10 @@ class Settings:
     ``proxy_file`` and those of ``npmrc_variables``: files given to the resolver as secrets. ``registries``:
     alias -> the address behind it, or ``client``: the client's own configuration decides. ``npm_keys``: files
     with the keys of a registry that signs for itself, by key id; where there is one, the public registry's
-    keys do not count. ``min_release_age``: how old a version must be; ``min_release_age_except``:
-    ``name@version`` that may be younger.
+    keys do not count. ``sigstore_root``: the trusted root that statements of publishers are checked with;
+    ``publishers``: who must have published what. ``signing_config``: where ``--keyless`` signs.
+    ``min_release_age``: how old a version must be; ``min_release_age_except``: ``name@version`` that may be
+    younger. ``credentials``: name of a credential -> the file that holds it.
     """
 
     engine: str | None = None
@@ -89,8 +95,12 @@ class Settings:
     proxy_file: Path | None = None
     registries: tuple[tuple[str, str], ...] = (("npm", CLIENT), ("pypi", CLIENT), ("debian", CLIENT))
     npm_keys: tuple[tuple[str, Path], ...] = ()
+    sigstore_root: Path | None = None
+    publishers: tuple[tuple[str, Publisher], ...] = ()
+    signing_config: Path | None = None
     min_release_age: timedelta | None = None
     min_release_age_except: frozenset[str] = frozenset()
+    credentials: tuple[tuple[str, Path], ...] = ()
 
     @property
     def addresses(self) -> tuple[tuple[str, str], ...]:
@@ -169,9 +179,17 @@ def _bypass(text: str) -> str:
     return text
 
 
+def _credential_name(text: str) -> str:
+    try:
+        return str(parse_name(text))
+    except UsageError as broken:
+        raise ValueError(f"{broken.what}; {broken.hint}") from None
+
+
 _ImageText = Annotated[str, AfterValidator(_image_text)]
 _PathText = Annotated[str, AfterValidator(_absolute)]
 _Bypass = Annotated[str, AfterValidator(_bypass)]
+_CredentialName = Annotated[str, AfterValidator(_credential_name)]
 _VariableName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,99}$")]
 
 
@@ -206,7 +224,7 @@ class SettingsToml(BaseModel):
     """settings.toml."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
-    schema_: Literal[1] = Field(alias="schema")
+    schema_: One = Field(alias="schema")
     engine: Literal["docker", "podman"] | None = None
     base: _ImageText | None = None
     build_container: _ImageText | None = None
@@ -222,8 +240,12 @@ class SettingsToml(BaseModel):
     proxy_file: _PathText | None = None
     registries: _Registries = _Registries()
     npm_keys: Annotated[dict[KeyId, _PathText], Field(max_length=100)] = {}
+    sigstore_root: _PathText | None = None
+    publishers: Annotated[dict[PackageText, PublisherToml], Field(max_length=1000)] = {}
+    signing_config: _PathText | None = None
     min_release_age: AgeText | None = None
     min_release_age_except: Annotated[list[ReleaseText], Field(max_length=1000)] = []
+    credentials: Annotated[dict[_CredentialName, _PathText], Field(max_length=100)] = {}
 
 
 def parse_settings(text: str, *, where: str) -> Settings:
@@ -231,6 +253,8 @@ def parse_settings(text: str, *, where: str) -> Settings:
     model = read_toml(text, where, SettingsToml, later=LATER)
     if model.proxy is not None and model.proxy_file is not None:
         raise UsageError("proxy and proxy_file: name one of them", where=where, hint=f"correct {where}")
+    if model.publishers and model.sigstore_root is None:
+        raise UsageError(f"publishers: {NEEDS_ROOT}: name it", where=where, hint=f"correct {where}")
     return Settings(
         engine=model.engine,
         base=_given(model.base) if model.base is not None else None,
@@ -247,8 +271,12 @@ def parse_settings(text: str, *, where: str) -> Settings:
         proxy_file=_path(model.proxy_file),
         registries=tuple(model.registries.model_dump().items()),
         npm_keys=tuple(sorted((name, Path(path)) for name, path in model.npm_keys.items())),
+        sigstore_root=_path(model.sigstore_root),
+        publishers=tuple((name, one.publisher()) for name, one in sorted(model.publishers.items())),
+        signing_config=_path(model.signing_config),
         min_release_age=span(model.min_release_age) if model.min_release_age else None,
         min_release_age_except=frozenset(model.min_release_age_except),
+        credentials=tuple(sorted((name, Path(path)) for name, path in model.credentials.items())),
     )
 
 
@@ -306,12 +334,30 @@ def read_npm_keys(settings: Settings) -> Keys:
     }
 
 
+def read_publishers(settings: Settings) -> Publishers:
+    """Who must have published what, and what that is checked with."""
+    path = settings.sigstore_root
+    root = None
+    if path is not None:
+        root = read_sigstore_root(_secret(path, "sigstore_root", private=False), str(path))
+    return Publishers(root, dict(settings.publishers))
+
+
+def read_signing_config(settings: Settings) -> bytes:
+    """The services that sign without a key, as sigstore's clients describe them; empty when none is set."""
+    return _secret(settings.signing_config, "signing_config", private=False)
+
+
 def _secret(path: Path | None, name: str, *, private: bool) -> bytes:
     if path is None:
         return b""
     raw = _read_guarded(path, MAX_SECRET_BYTES, private=private)
     if raw is None:
-        raise UsageError(f"settings.toml names a {name} that is not there", where=str(path))
+        raise UsageError(
+            f"settings.toml names a {name} that is not there",
+            where=str(path),
+            hint=f"correct {name} in settings.toml, or take the line out",
+        )
     return raw
 
 

@@ -6,6 +6,7 @@ import contextlib
 import os
 import re
 import stat
+import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,12 +15,15 @@ from typing import BinaryIO, Final
 from builder.state import State
 from builder.storage.references import refer_to_added
 from builder.storage.store import ContentStore
+from images.additions import MAX_ADDITION_NAME
 from images.digests import Integrity
 from images.errors import UsageError
 from images.lock_reader import MAX_ARTIFACT_BYTES
 
 MAX_ADDED_BYTES: Final = MAX_ARTIFACT_BYTES
-_ENDINGS: Final = re.compile(r"(\.(tar|tgz|gz|xz|zst|bz2|zip|tbz2|txz))+$", re.IGNORECASE)
+_ENDINGS: Final = re.compile(r"(\.(tar|tgz|gz|xz|zst|bz2|zip|tbz2|txz|bin))+$", re.IGNORECASE)
+# Where a version begins: the name in builder.toml is a directory in the image, and stays when versions move.
+_VERSION: Final = re.compile(r"[-. ]v?[0-9]+(?:[._][0-9]|[-_ ]|$)|_v?[0-9]+\.[0-9]", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,11 +33,12 @@ class Added:
     path: Path
     integrity: Integrity
     size: int
+    name: str
 
     @property
     def line(self) -> str:
-        """The line for ``[archives]`` in builder.toml, under a name made from the file's."""
-        return f'{_name(self.path)} = {{ sha256 = "{self.integrity.hex}" }}'
+        """The line for ``[archives]`` in builder.toml."""
+        return f'{self.name} = {{ sha256 = "{self.integrity.hex}" }}'
 
 
 def add_files(state: State, paths: Sequence[Path]) -> tuple[Added, ...]:
@@ -41,11 +46,11 @@ def add_files(state: State, paths: Sequence[Path]) -> tuple[Added, ...]:
     store = ContentStore(state.store)
     with contextlib.ExitStack() as opened:
         files = [opened.enter_context(_open(path)) for path in paths]
-        added = []
+        added: list[Added] = []
         for path, file in zip(paths, files, strict=True):
             integrity, size = store.add(file, what=str(path), limit=MAX_ADDED_BYTES)
             refer_to_added(state, integrity)
-            added.append(Added(path, integrity, size))
+            added.append(Added(path, integrity, size, _other_than([one.name for one in added], path)))
     return tuple(added)
 
 
@@ -69,7 +74,20 @@ def _open(path: Path) -> BinaryIO:
     return os.fdopen(handle, "rb")
 
 
-def _name(path: Path) -> str:
-    """A name that builder.toml takes: lower case letters, digits and hyphens."""
-    words = re.sub(r"[^a-z0-9]+", "-", _ENDINGS.sub("", path.name).lower()).strip("-")
-    return words[:40].strip("-") or "archive"
+def _other_than(taken: Sequence[str], path: Path) -> str:
+    """Lines of one command can be pasted together: no two have the same name."""
+    name = archive_name(path)
+    numbered = (f"{name[: MAX_ADDITION_NAME - 3]}-{number}" for number in range(2, len(taken) + 3))
+    return next(one for one in (name, *numbered) if one not in taken)
+
+
+def archive_name(path: Path) -> str:
+    """A name that builder.toml takes, made from the file's: lower case letters, digits and hyphens.
+
+    Without ending, version, and what follows the version: ``ripgrep-14.1.0-x86_64.tar.gz`` is ``ripgrep``.
+    """
+    stem = _ENDINGS.sub("", path.name)
+    plain = unicodedata.normalize("NFKD", _VERSION.split(stem, maxsplit=1)[0].casefold())
+    letters = "".join(char for char in plain if not unicodedata.combining(char))
+    words = re.sub(r"[^a-z0-9]+", "-", letters).strip("-")
+    return words[:MAX_ADDITION_NAME].strip("-") or "archive"

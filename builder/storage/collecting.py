@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
-import os
 import re
+import stat
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from pathlib import Path
 from typing import Final
 
+from backend.journal import Boundary, Journal
+from backend.journal import Removal as Audited
 from backend.ownership import dead_leases, forget_lease
 from backend.probe import boot_id
 from backend.probe_cache import read_kept
+from backend.recovery import CANDIDATE_PREFIX
+from backend.workspace.candidates import place_of, published, withdraw
 from builder.bootstrap import LOCK_NAME, Host, lock_in_use
 from builder.bootstrap.lock import load_lock
 from builder.bootstrap.sweeping import leftovers, remove_leftover, unneeded
 from builder.state import State
 from builder.storage.holding import Holdings, Wish, survey
+from builder.storage.removing import remove_tree
 from builder.storage.store import ContentStore
 from builder.workshop import Workshop
 from images.digests import Digest
@@ -47,6 +52,8 @@ class Thing(StrEnum):
     PROBE = "probe"
     BUILDX = "buildx"
     BOOTSTRAP = "bootstrap"
+    CANDIDATE = "candidate"
+    LOG = "log"
     ENGINE_IMAGE = "engine-image"
 
 
@@ -66,11 +73,17 @@ class Removal:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GcRequest:
-    """What may go. ``grace``: whatever was written or used later than that ago stays in any case."""
+    """What may go. ``grace``: whatever was written or used later than that ago stays in any case.
+
+    ``candidates``: commits of agents go that were recorded longer ago than that; None: none of them goes,
+    since nobody else knows whether they were brought home. ``logs``: kept output goes that is older.
+    """
 
     wish: Wish
     grace: timedelta
     host: Host
+    candidates: timedelta | None = None
+    logs: timedelta = timedelta(days=30)
     dry_run: bool = False
     engine_images: bool = False
 
@@ -96,15 +109,18 @@ def collect(workshop: Workshop, request: GcRequest) -> Collected:
     state, say = workshop.state, workshop.reporter.say
     if request.dry_run:
         with state.in_use(lambda: say("another builder gc is at work here; waiting for it")):
-            holdings = survey(workshop, request.wish)
-            removals = _plan(state, request, holdings)
+            with workshop.reporter.step("look for what nothing holds"):
+                holdings = survey(workshop, request.wish)
+                removals = _plan(state, request, holdings)
             return _result(tuple(removals), holdings)
     with state.collecting(lambda: say("somebody works in this state just now; waiting for the end of it")):
-        holdings = survey(workshop, request.wish)
-        removals = _plan(state, request, holdings)
-        if request.engine_images:
-            removals += _remove_from_engine(workshop, removals)
-        _apply(state, request, removals)
+        with workshop.reporter.step("look for what nothing holds"):
+            holdings = survey(workshop, request.wish)
+            removals = _plan(state, request, holdings)
+        with workshop.reporter.step(f"remove {len(removals)} things"):
+            if request.engine_images:
+                removals += _remove_from_engine(workshop, removals)
+            _apply(state, request, removals)
     return _result(tuple(removals), holdings)
 
 
@@ -126,6 +142,8 @@ def _plan(state: State, request: GcRequest, holdings: Holdings) -> list[Removal]
     found += _artifacts(state, holdings, young)
     found += _caches(state, holdings)
     found += _bootstrap(state, request.host)
+    found += _candidates(state, request, young)
+    found += _logs(state, request, young)
     found += _ledger(state, found)
     return found
 
@@ -221,6 +239,46 @@ def _bootstrap(state: State, host: Host) -> Iterator[Removal]:
         yield Removal(Thing.BOOTSTRAP, _shown(path, state), _size(path), "no pin names it", path)
 
 
+def _candidates(state: State, request: GcRequest, young: _Young) -> Iterator[Removal]:
+    """What launches exported, with a record, and whose runs are at their end. Others' and open ones stay."""
+    if request.candidates is None or not state.journal.exists():
+        return
+    with Journal.open(state.journal, state.id) as journal:
+        entries = {entry.intent.launch_id: entry for entry in journal.entries()}
+        open_runs = {entry.intent.run_id for entry in entries.values() if not entry.final}
+        for launch_id in published(state.candidates):
+            entry, place = entries.get(launch_id), place_of(state.candidates, launch_id)
+            if entry is None or entry.boundary is not Boundary.RECORDED or young(place):
+                continue
+            age = request.wish.now - journal.passages(launch_id)[-1].at
+            if age > request.candidates and entry.intent.run_id not in open_runs:
+                why = f"recorded {age.days} days ago"
+                yield Removal(Thing.CANDIDATE, launch_id, _size(place), why, place)
+
+
+def _logs(state: State, request: GcRequest, young: _Young) -> Iterator[Removal]:
+    """What launches said that are at their end. That of one whose process died is kept as long."""
+    folders = sorted(path for path in state.logs.iterdir() if not young(path))
+    if not folders or not state.journal.exists():
+        return
+    with Journal.open(state.journal, state.id) as journal:
+        under_way = {entry.intent.launch_id for entry in journal.entries() if not entry.final}
+    for folder in folders:
+        last = max(path.lstat().st_mtime for path in (folder, *folder.iterdir()))
+        age = request.wish.now - datetime.fromtimestamp(last, UTC)
+        if folder.name not in under_way and age > request.logs:
+            yield Removal(Thing.LOG, folder.name, _size(folder), f"kept {age.days} days ago", folder)
+
+
+def _withdraw(state: State, one: Removal, now: datetime) -> None:
+    """An audit line, then the repository: the journal tells what became of it."""
+    with Journal.open(state.journal, state.id) as journal:
+        journal.audit(
+            Audited(container_id=CANDIDATE_PREFIX + one.name, launch_id=one.name, why=f"gc: {one.why}"), now
+        )
+    withdraw(state.candidates, one.name)
+
+
 def _ledger(state: State, found: Iterable[Removal]) -> list[Removal]:
     """Lines of the ledger about images that are not in the layout, after this."""
     going = {one.name for one in found if one.thing is Thing.IMAGE}
@@ -271,6 +329,10 @@ def _apply(state: State, request: GcRequest, removals: Iterable[Removal]) -> Non
             remove_leftover(request.host, one.path)
         elif one.thing is Thing.LEASE:
             forget_lease(one.path)  # a launch may have made it just now
+        elif one.thing is Thing.LOG:
+            remove_tree(one.path)
+        elif one.thing is Thing.CANDIDATE:
+            _withdraw(state, one, request.wish.now)
         else:
             with state_errors(one.path):
                 one.path.unlink(missing_ok=True)
@@ -281,15 +343,19 @@ def _shown(path: Path, state: State) -> str:
 
 
 def _size(path: Path) -> int:
-    """Bytes that are free when it is gone: what has another name elsewhere frees nothing."""
-    total = 0
-    paths = [path]
-    if path.is_dir() and not path.is_symlink():
-        paths = [Path(folder) / name for folder, _, names in os.walk(path) for name in names]
-    for one in paths:
+    """Bytes that are free when it is gone: what has another name elsewhere frees nothing.
+
+    Deeper than the system takes a path it is not counted; a container may have made it so.
+    """
+    total, pending = 0, [path]
+    while pending:
+        one = pending.pop()
         try:
             status = one.lstat()
-        except FileNotFoundError:
+            if stat.S_ISDIR(status.st_mode):
+                pending += one.iterdir()
+            elif status.st_nlink == 1:
+                total += status.st_size
+        except OSError:  # gone, or not ours to look into
             continue
-        total += status.st_size if status.st_nlink == 1 else 0
     return total

@@ -92,8 +92,8 @@ def export(workshop: Workshop, out: Path, *, lock_path: Path | None, image: Dige
     cannot be exported.
     """
     with workshop.at_work():
-        subject = _subject_of_image(workshop, image) if image else _subject_of_lock(workshop, lock_path)
         with workshop.reporter.step("hash what goes into the archive"):
+            subject = _subject_of_image(workshop, image) if image else _subject_of_lock(workshop, lock_path)
             blobs = _Blobs(workshop.state.layout)
             manifest = _collect(workshop, subject, blobs)
         with workshop.reporter.step(f"write {out}") as step:

@@ -14,17 +14,22 @@ from builder.roles import Role
 from builder.settings.settings_file import SETTINGS_NAME
 from builder.storage.archive_format import INDEX_TYPES, Part, PartManifest
 from builder.storage.archive_reading import StagedArchive, stage_archive
+from builder.storage.landing import (
+    Entry,
+    add_entry,
+    image_entry,
+    index_entry,
+    land,
+    referrer_entry,
+    remember,
+)
 from builder.storage.references import refer_to_import
 from builder.workshop import Workshop, tool_digest
 from images.digests import Digest
 from images.errors import UsageError, VerifyFailed
-from images.key import content_key
 from images.lock import Lock
 from images.lockfile import MAX_LOCK_BYTES, parse_lock
-from images.oci import MEDIA_INDEX, MEDIA_MANIFEST, Descriptor, OciImage, parse_manifest
-from provenance.layout import Rehash, open_image, read_blob, read_index, stamp_layers
-from provenance.layout_writing import add_manifest, adopt_blob
-from provenance.ledger import entry_of_bundle, open_ledger
+from provenance.layout import open_image, read_blob
 from provenance.referrers import read_referrers
 from provenance.writing import state_errors
 
@@ -54,22 +59,13 @@ class Imported:
 
 
 @dataclass(frozen=True, slots=True)
-class _Entry:
-    """One manifest for the layout's index, with all the blobs it needs, its own among them."""
-
-    raw: bytes
-    descriptor: Descriptor
-    blobs: frozenset[Digest]
-
-
-@dataclass(frozen=True, slots=True)
 class _Checked:
     """An archive whose every blob has its place: nothing else is in it."""
 
     archive: StagedArchive
     lock: Lock
     raw_lock: bytes
-    entries: tuple[_Entry, ...]
+    entries: tuple[Entry, ...]
 
 
 def import_archive(workshop: Workshop, path: Path) -> Imported:
@@ -87,7 +83,8 @@ def import_archive(workshop: Workshop, path: Path) -> Imported:
             archive = stage_archive(path, staging, step.update)
         with workshop.reporter.step("hash and check what it holds"):
             checked = _checked(archive, str(path))
-        return _land(workshop, checked)
+        with workshop.reporter.step("put it in its places"):
+            return _land(workshop, checked)
 
 
 def _checked(archive: StagedArchive, where: str) -> _Checked:
@@ -105,7 +102,7 @@ def _check(archive: StagedArchive, where: str) -> _Checked:
     if manifest.platform not in lock.platforms:
         _refuse(f"it is for {manifest.platform}, which its lock does not declare", where)
     _check_artifacts(archive, lock, where)
-    entries: list[_Entry] = []
+    entries: list[Entry] = []
     for one in manifest.manifests:
         if one.part is not Part.REFERRER:
             entries += _image_entries(archive, one, lock, where)
@@ -129,7 +126,7 @@ def _check_artifacts(archive: StagedArchive, lock: Lock, where: str) -> None:
         _refuse(f"its artifacts are not those of its lock: {min(wrong)} and {len(wrong) - 1} more", where)
 
 
-def _image_entries(archive: StagedArchive, one: PartManifest, lock: Lock, where: str) -> list[_Entry]:
+def _image_entries(archive: StagedArchive, one: PartManifest, lock: Lock, where: str) -> list[Entry]:
     """An image, opened: every layer re-hashed, its tar too; and the index that names it, if there is one."""
     platform = archive.manifest.platform
     if one.part is Part.BASE:
@@ -139,40 +136,21 @@ def _image_entries(archive: StagedArchive, one: PartManifest, lock: Lock, where:
             _refuse(f"the base {one.digest} is not one of its lock", where)
         platform = known[one.digest]
     image = open_image(archive.layout, one.digest, platform)
-    entries = [_entry_of(image)]
+    entries = [image_entry(image)]
     is_index = image.digest != one.digest
     if is_index != (one.media_type in INDEX_TYPES) or (is_index and one.part is Part.BASE):
         _refuse(f"{one.digest} is not of type {one.media_type}", where)
     if is_index:
-        raw = read_blob(archive.layout, one.digest)
-        found = Descriptor(MEDIA_INDEX, one.digest, len(raw))
-        entries.append(_Entry(raw, found, frozenset({one.digest})))
+        entries.append(index_entry(archive.layout, one.digest))
     return entries
 
 
-def _entry_of(image: OciImage) -> _Entry:
-    manifest = image.manifest
-    blobs = frozenset({manifest.digest, manifest.config.digest, *(layer.digest for layer in manifest.layers)})
-    found = Descriptor(manifest.media_type, manifest.digest, len(manifest.raw), platform=image.platform)
-    return _Entry(manifest.raw, found, blobs)
-
-
-def _referrer_entries(archive: StagedArchive, image: Digest, raw_lock: bytes, where: str) -> list[_Entry]:
+def _referrer_entries(archive: StagedArchive, image: Digest, raw_lock: bytes, where: str) -> list[Entry]:
     """Evidence of this image and nothing else, each whole; its lock is the archive's. Signatures: verify."""
     layout, entries = archive.layout, []
     for one in archive.manifest.of(Part.REFERRER):
-        raw = read_blob(layout, one.digest)
-        manifest = parse_manifest(raw, f"manifest {one.digest}")
-        found = Descriptor(
-            MEDIA_MANIFEST,
-            one.digest,
-            len(raw),
-            annotations=manifest.annotations,
-            artifact_type=manifest.artifact_type,
-        )
-        add_manifest(layout, raw, annotations=found.annotations, artifact_type=found.artifact_type)
-        blobs = {one.digest, manifest.config.digest, *(layer.digest for layer in manifest.layers)}
-        entries.append(_Entry(raw, found, frozenset(blobs)))
+        entries.append(referrer_entry(layout, one.digest))
+        add_entry(layout, entries[-1])
     attached = read_referrers(layout, image)
     read = [one.manifest for one in (*attached.bundles, *attached.locks)]
     if attached.unreadable or len(read) != len(entries):
@@ -201,32 +179,17 @@ def _land(workshop: Workshop, checked: _Checked) -> Imported:
             staged = staged.with_name(f"{staged.name}.{one.integrity.algorithm}")
             _copy(archive.blob(one.digest), staged)
         new_artifacts += workshop.store.adopt(staged, one.integrity)
-    new_blobs = sum(adopt_blob(state.layout, archive.blob(one), one) for one in sorted(layout_blobs))
-    named = {one.digest for one in read_index(state.layout).manifests}
-    new_manifests = 0
-    for entry in checked.entries:
-        if entry.descriptor.digest not in named:
-            found = entry.descriptor
-            add_manifest(
-                state.layout,
-                entry.raw,
-                media_type=found.media_type,
-                annotations=found.annotations,
-                artifact_type=found.artifact_type,
-                platform=found.platform,
-            )
-            named.add(found.digest)
-            new_manifests += 1
+    landed = land(state, archive.layout, checked.entries)
     if manifest.image is not None:
-        _remember(workshop, manifest.image, checked)
+        remember(state, manifest.image, checked.lock, manifest.lock, manifest.platform)
     return Imported(
         lock=manifest.lock,
         image=manifest.image,
         referrers=len(manifest.of(Part.REFERRER)),
         artifacts=len(manifest.artifacts),
         new_artifacts=new_artifacts,
-        new_blobs=new_blobs,
-        new_manifests=new_manifests,
+        new_blobs=landed.blobs,
+        new_manifests=landed.manifests,
         settings=tuple(_settings_lines(workshop, manifest.manifests)),
     )
 
@@ -237,20 +200,6 @@ def _copy(source: Path, target: Path) -> None:
         shutil.copyfileobj(file, copy)
         copy.flush()
         os.fsync(copy.fileno())
-
-
-def _remember(workshop: Workshop, digest: Digest, checked: _Checked) -> None:
-    """Let the image be found by the key of its lock. What was built here under that key is not replaced."""
-    state = workshop.state
-    key = content_key(checked.lock, checked.archive.manifest.platform)
-    image = open_image(state.layout, digest, rehash=Rehash.BYTES)
-    with open_ledger(state.ledger) as ledger:
-        for attached in read_referrers(state.layout, digest).bundles:
-            entry = entry_of_bundle(attached.data, digest)
-            if entry is None or (entry.key, entry.lock) != (key, checked.archive.manifest.lock):
-                continue
-            if ledger.find(entry.key, entry.platform) is None:
-                ledger.record(entry, stamp_layers(image))
 
 
 def _settings_lines(workshop: Workshop, manifests: Iterable[PartManifest]) -> Iterable[str]:

@@ -92,7 +92,9 @@ def _read(file: Path, kind: Kind) -> Reference:
         raise StateError(f"cannot be read: {broken.strerror}", where=str(file), hint=hint) from None
     if kind is not Kind.PROJECT:
         lock = Digest.of(raw) if kind is Kind.IMPORTED else None
-        return Reference(file, kind, str(lock or raw.decode().strip()), since, mentioned_in(raw), lock)
+        # Whatever stands there: what it mentions is held.
+        what = str(lock or raw.decode("utf-8", "backslashreplace").strip())
+        return Reference(file, kind, what, since, mentioned_in(raw), lock)
     words, _, last = raw.partition(b"\0")
     path = Path(os.fsdecode(words))
     now, dead = _lock_at(path, last)

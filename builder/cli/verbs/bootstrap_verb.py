@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from builder.bootstrap import LOCK_NAME, Host, bootstrap, relock
+from builder.bootstrap.network import with_network
+from builder.cli.documents.host import BootstrapDocument, BootstrapOutputDocument, ToolImagesDocument
 from builder.cli.invocation import Invocation, Result
 from builder.cli.session import open_workshop
+from builder.init import find_ca_bundle
 from builder.providing import missing_roles, provide, reference, take_from
 from builder.roles import Role
 from builder.workshop import Workshop, given_image, tool_digest
@@ -17,14 +21,16 @@ HOST_ENVIRONMENT_PREFIXES = ("PIP_", "GO", "SSL_", "REQUESTS_", "CURL_", "HTTP",
 HOST_ENVIRONMENT = ("PATH", "HOME", "TMPDIR", "NO_PROXY", "ALL_PROXY", "XDG_CACHE_HOME", "XDG_CONFIG_HOME")
 
 
-def run(invocation: Invocation) -> Result:
+def run(invocation: Invocation) -> Result[BootstrapDocument | BootstrapOutputDocument]:
     """The three digests; with ``--refresh`` the lock is resolved again first, into the state."""
     workshop = open_workshop(invocation)
     with workshop.at_work():
         return _bootstrap(invocation, workshop)
 
 
-def _bootstrap(invocation: Invocation, workshop: Workshop) -> Result:
+def _bootstrap(
+    invocation: Invocation, workshop: Workshop
+) -> Result[BootstrapDocument | BootstrapOutputDocument]:
     if invocation.options.output is not None:
         return _refresh_to(invocation, workshop, invocation.options.output)
     if invocation.options.source is not None:
@@ -39,20 +45,28 @@ def _bootstrap(invocation: Invocation, workshop: Workshop) -> Result:
         invocation.reporter.say(f"{role.replace('-', ' ')}: {digest}")
     return Result(
         line=str(reference(workshop, Role.BASE)),
-        document={"images": {role.replace("-", "_"): digest for role, digest in digests.items()}},
+        document=BootstrapDocument(images=_images(digests)),
     )
 
 
-def _refresh_to(invocation: Invocation, workshop: Workshop, output: Path) -> Result:
+def _refresh_to(invocation: Invocation, workshop: Workshop, output: Path) -> Result[BootstrapOutputDocument]:
     """Resolve all three images' pins into a file of the operator's; what this state uses stays as it is."""
     if not invocation.options.refresh:
         raise UsageError("--output is for --refresh", hint=f"builder bootstrap --refresh --output {output}")
     with invocation.reporter.step("bootstrap"):
-        done = relock(workshop.state.layout, bootstrap_host(invocation, workshop), output=output)
+        done = relock(workshop.state.layout, _connected_host(invocation, workshop), output=output)
     digests = {role: str(done.lock.pins(role).manifest) for role in Role}
     return Result(
         line=str(output),
-        document={"lock": str(output), "images": {role.replace("-", "_"): digests[role] for role in Role}},
+        document=BootstrapOutputDocument(lock=str(output), images=_images(digests)),
+    )
+
+
+def _images(digests: Mapping[Role, str]) -> ToolImagesDocument:
+    return ToolImagesDocument(
+        base=digests[Role.BASE],
+        build_container=digests[Role.BUILD_CONTAINER],
+        resolver=digests[Role.RESOLVER],
     )
 
 
@@ -62,11 +76,16 @@ def _make(invocation: Invocation, workshop: Workshop) -> None:
     if not roles:
         return
     state = workshop.state
-    host = bootstrap_host(invocation, workshop)
+    host = _connected_host(invocation, workshop)
     copy = state.bootstrap / LOCK_NAME
     if invocation.options.refresh:
         relock(state.layout, host, output=copy, roles=roles)
     bootstrap(state.layout, host, lock_copy=copy, roles=roles)
+
+
+def _connected_host(invocation: Invocation, workshop: Workshop) -> Host:
+    """With the proxy and the authorities of settings.toml: only what fetches needs the files it names."""
+    return with_network(bootstrap_host(invocation, workshop), workshop.settings, find_ca_bundle())
 
 
 def bootstrap_host(invocation: Invocation, workshop: Workshop) -> Host:

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict
 from pathlib import Path
 
-from builder.cli.documents import (
-    DIFF,
+from builder.cli.documents.difference import (
     ArtifactDocument,
     BytesDocument,
     DiffDocument,
@@ -37,10 +35,11 @@ from images.lock import Artifact
 from images.oci import Descriptor
 from images.redaction import redact
 
+_REF = "@refs/"  # in a publisher's URI: before the tag or branch that was built
 _SIGNS = {"added": "+", "removed": "-", "changed": "~"}
 
 
-def run(invocation: Invocation) -> Result:
+def run(invocation: Invocation) -> Result[DiffDocument]:
     """The differences, one a line: ``+`` added, ``-`` removed, ``~`` changed. Nothing when there are none."""
 
     def layout() -> Path:
@@ -76,9 +75,7 @@ def run(invocation: Invocation) -> Result:
             notes=(*before.notes, *after.notes),
         )
     )
-    return Result(
-        line="\n".join(_shown(line) for line in lines), document={"result": DIFF, **asdict(document)}
-    )
+    return Result(line="\n".join(_shown(line) for line in lines), document=document)
 
 
 def _files(invocation: Invocation, before: Side, after: Side) -> tuple[FieldChange, ...]:
@@ -119,7 +116,16 @@ def _lock_lines(difference: LockDifference) -> Iterable[str]:
 
 def _vouched(artifacts: Iterable[Artifact]) -> str:
     """Who vouched: a new version that nobody signs any more is what a hijack looks like."""
-    return ", ".join(sorted({f"{one.authenticated} {one.signer}".rstrip() for one in artifacts}))
+    return ", ".join(sorted({_word(one) for one in artifacts}))
+
+
+def _word(artifact: Artifact) -> str:
+    """Without the ref of a publisher, which is another one for each release."""
+    said = f"{artifact.authenticated} {artifact.signer.partition(_REF)[0]}".rstrip()
+    found = artifact.attestation
+    if found is None or found.bundle:
+        return said
+    return f"{said} (published by {found.publisher.partition(_REF)[0]}, unexpected)"
 
 
 def _run(runs: bool) -> str:

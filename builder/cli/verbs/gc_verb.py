@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+from builder.cli.documents.collected import CollectionDocument, GcDocument, HeldDocument, RemovalDocument
 from builder.cli.invocation import Invocation, Result
 from builder.cli.session import open_workshop
 from builder.cli.verbs.bootstrap_verb import bootstrap_host
-from builder.storage.collecting import GcRequest, collect
+from builder.storage.collecting import Collected, GcRequest, collect
 from builder.storage.holding import Wish
 from images.config import parse_duration
 from images.errors import UsageError
 
 
-def run(invocation: Invocation) -> Result:
+def run(invocation: Invocation) -> Result[GcDocument]:
     """One line: the bytes freed."""
     options = invocation.options
     if options.keep is not None and options.keep < 0:
@@ -27,6 +28,8 @@ def run(invocation: Invocation) -> Result:
             wish=wish,
             grace=grace,
             host=bootstrap_host(invocation, workshop),
+            candidates=_age("--candidates", options.candidates),
+            logs=_age("--logs", options.logs) or timedelta(),
             dry_run=options.dry_run,
             engine_images=options.images,
         ),
@@ -37,13 +40,21 @@ def run(invocation: Invocation) -> Result:
     for digest, why in done.held:
         invocation.reporter.detail(f"held {digest}: {why}")
     invocation.reporter.say(f"{said} {len(done.removals)} things, {done.freed} bytes; {len(done.held)} held")
-    removals = [
-        {"thing": one.thing.value, "name": one.name, "bytes": one.size, "why": one.why}
-        for one in done.removals
-    ]
-    held = [{"digest": digest, "why": why} for digest, why in done.held]
-    document = {"dry_run": options.dry_run, "freed": done.freed, "removed": removals, "held": held}
-    return Result(line=str(done.freed), document={"gc": document})
+    return Result(line=str(done.freed), document=_document(done, dry_run=options.dry_run))
+
+
+def _document(done: Collected, *, dry_run: bool) -> GcDocument:
+    return GcDocument(
+        gc=CollectionDocument(
+            dry_run=dry_run,
+            freed=done.freed,
+            removed=tuple(
+                RemovalDocument(thing=one.thing, name=one.name, bytes=one.size, why=one.why)
+                for one in done.removals
+            ),
+            held=tuple(HeldDocument(digest=str(digest), why=why) for digest, why in done.held),
+        )
+    )
 
 
 def _age(option: str, text: str | None) -> timedelta | None:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
-
+from builder.cli.documents.locks import FreshLockDocument, LockedDocument, UpgradedDocument
 from builder.cli.invocation import Invocation, Result
 from builder.cli.session import open_workshop, settings_of
 from builder.cli.verbs.outdated_verb import pin_document
@@ -23,7 +22,7 @@ from images.lockfile import lock_digest
 from provenance.origins import count_origins, counted, trusted_on_first_use
 
 
-def run(invocation: Invocation) -> Result:
+def run(invocation: Invocation) -> Result[LockedDocument | UpgradedDocument | FreshLockDocument]:
     """One line: the lock's digest."""
     project = open_project(invocation.options.config)
     if invocation.options.check and invocation.options.upgrade is not None:
@@ -33,10 +32,19 @@ def run(invocation: Invocation) -> Result:
     if invocation.options.upgrade is not None:
         return _upgrade(invocation, project)
     lock, changed = write_new_lock(open_workshop(invocation), project)
-    return _result(invocation, project, lock, changed)
+    _tell(invocation, project, lock, changed)
+    return Result(
+        line=str(lock_digest(lock)),
+        document=LockedDocument(
+            lock=str(lock_digest(lock)),
+            artifacts=len(lock.artifacts),
+            authenticated=counted(lock.artifacts),
+            changed=changed,
+        ),
+    )
 
 
-def _check(invocation: Invocation, project: Project) -> Result:
+def _check(invocation: Invocation, project: Project) -> Result[FreshLockDocument]:
     settings = settings_of(invocation)
     changed = stale_reasons(project, settings)
     if changed:
@@ -49,10 +57,10 @@ def _check(invocation: Invocation, project: Project) -> Result:
     lock, _ = read_lock_file(project.lock_path)
     require_true_signatures(lock, settings, where=str(project.lock_path))
     invocation.reporter.say(f"{project.lock_path} is fresh")
-    return Result()
+    return Result(document=FreshLockDocument(lock=str(lock_digest(lock)), fresh=True))
 
 
-def _upgrade(invocation: Invocation, project: Project) -> Result:
+def _upgrade(invocation: Invocation, project: Project) -> Result[UpgradedDocument]:
     moves = parse_moves(invocation.options.upgrade, project.config)
     done = upgrade_here(open_workshop(invocation), project, moves)
     for one in done.moved:
@@ -61,9 +69,17 @@ def _upgrade(invocation: Invocation, project: Project) -> Result:
         invocation.reporter.say(f"{one.place}: {one.pinned} stays ({_why_it_stays(one)})")
     if any(one.name == BASE for one in done.moved):
         invocation.reporter.warn("the base is another one: policy.toml must have its digest under bases")
-    result = _result(invocation, project, done.lock, done.changed)
-    document = {**(result.document or {}), "moved": [asdict(pin_document(one)) for one in done.moved]}
-    return Result(line=result.line, document=document)
+    _tell(invocation, project, done.lock, done.changed)
+    return Result(
+        line=str(lock_digest(done.lock)),
+        document=UpgradedDocument(
+            lock=str(lock_digest(done.lock)),
+            artifacts=len(done.lock.artifacts),
+            authenticated=counted(done.lock.artifacts),
+            changed=done.changed,
+            moved=tuple(pin_document(one) for one in done.moved),
+        ),
+    )
 
 
 def _why_it_stays(one: PinStanding) -> str:
@@ -76,8 +92,7 @@ def _why_it_stays(one: PinStanding) -> str:
     return "the newest"
 
 
-def _result(invocation: Invocation, project: Project, lock: Lock, changed: bool) -> Result:
-    digest = lock_digest(lock)
+def _tell(invocation: Invocation, project: Project, lock: Lock, changed: bool) -> None:
     verb = "wrote" if changed else "nothing changed in"
     invocation.reporter.say(f"{verb} {project.lock_path}: {len(lock.artifacts)} artifacts")
     invocation.reporter.say(f"authenticated: {count_origins(lock.artifacts)}")
@@ -86,15 +101,6 @@ def _result(invocation: Invocation, project: Project, lock: Lock, changed: bool)
     for artifact in lock.artifacts:
         for script in () if artifact.scripts_run else artifact.scripts:
             invocation.reporter.warn(
-                f"{artifact.name}@{artifact.version} has a {script.event} script, which will not run "
+                f"{artifact.name}@{artifact.version} has the script {script.event}, which will not run "
                 "(node.install-scripts in builder.toml names those that may)"
             )
-    return Result(
-        line=str(digest),
-        document={
-            "lock": str(digest),
-            "artifacts": len(lock.artifacts),
-            "authenticated": counted(lock.artifacts),
-            "changed": changed,
-        },
-    )

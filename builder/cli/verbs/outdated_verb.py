@@ -2,30 +2,29 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
-
-from builder.cli.documents import OUTDATED, OutdatedDocument, PinDocument
+from builder.cli.documents.locks import OutdatedDocument, PinDocument
 from builder.cli.invocation import Invocation, Result
 from builder.cli.session import open_workshop
 from builder.daily.updating import ask_base, base_problem, pin_names, standings
 from builder.locking import Project, open_project, stale_reasons
+from builder.resolve.debian import TOOLCHAIN
 from builder.resolve.newest import BASE, PinStanding, Standing
 from builder.settings.settings_file import Settings
 from builder.workshop import Workshop
 from images.errors import NetworkFailed, UsageError
 
 
-def run(invocation: Invocation) -> Result:
+def run(invocation: Invocation) -> Result[OutdatedDocument]:
     """A line for each pin that an upgrade would move: name, pinned, newest. Nothing when all are current."""
     project = open_project(invocation.options.config)
     workshop = open_workshop(invocation)
     names = frozenset(pin_names(project.config)) - {BASE}
     pins = (*standings(workshop, project.config, names, project.lock_path), _base(workshop, project))
-    warnings = [*_of_pins(pins), *_of_lock(project, workshop.settings)]
+    warnings = [*warnings_of(pins), *_of_lock(project, workshop.settings)]
     if problem := base_problem(project.config, workshop.state.layout):
         warnings.append(f"image.base: not whole in this state: {problem}")
     for one in pins:
-        invocation.reporter.say(f"{one.place}: {one.pinned}, {_words(one)}")
+        invocation.reporter.say(f"{one.place}: {one.pinned}, {words_for(one)}")
     for warning in warnings:
         invocation.reporter.warn(warning)
     if any(one.target for one in pins):
@@ -37,7 +36,7 @@ def run(invocation: Invocation) -> Result:
     )
     return Result(
         line="\n".join(f"{one.name} {one.pinned} {one.target}" for one in pins if one.target),
-        document={"result": OUTDATED, **asdict(document)},
+        document=document,
     )
 
 
@@ -65,7 +64,8 @@ def pin_document(one: PinStanding) -> PinDocument:
     )
 
 
-def _words(one: PinStanding) -> str:
+def words_for(one: PinStanding) -> str:
+    """How one pin stands, for people."""
     match one.standing:
         case Standing.CURRENT:
             return "the newest"
@@ -76,11 +76,13 @@ def _words(one: PinStanding) -> str:
         case Standing.GONE:
             return f"gone; newest {one.newest}" if one.newest else "gone"
         case Standing.UNKNOWN:
-            return "nothing to compare it with"
+            return one.note or "nothing to compare it with"
 
 
-def _of_pins(pins: tuple[PinStanding, ...]) -> list[str]:
-    notes = [f"{one.place}: {one.note}" for one in pins if one.note]
+def warnings_of(pins: tuple[PinStanding, ...]) -> list[str]:
+    """What an operator should see although he asks for newer versions only."""
+    # Of the toolchain the note is no warning: it says on its own line why nothing is known.
+    notes = [f"{one.place}: {one.note}" for one in pins if one.note and one.name != TOOLCHAIN]
     return notes + [
         f"{one.place}: {one.pinned} is {'gone upstream' if one.standing is Standing.GONE else 'deprecated'}"
         for one in pins

@@ -2,28 +2,37 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
-
 from backend.engines.protocol import Engine
 from backend.journal import Journal
+from builder.cli.documents.runs import (
+    ContainerDocument,
+    EngineDocument,
+    OwnerState,
+    PsDocument,
+    VolumeDocument,
+)
 from builder.cli.invocation import Invocation, Result
-from builder.cli.run_documents import PS, ContainerDocument, EngineDocument, OwnerState, PsDocument
 from builder.cli.session import open_workshop
-from builder.running import Running, running
+from builder.running import Kept, Running, running, volumes_in_use
 from provenance.statements import utc
 
 
-def run(invocation: Invocation) -> Result:
+def run(invocation: Invocation) -> Result[PsDocument]:
     """Launch (or purpose), status, owner, since when, image."""
     workshop = open_workshop(invocation)
     engine = workshop.connect()
     with Journal.open(workshop.state.journal, workshop.state.id) as journal:
         found = tuple(map(_document, running(workshop.state, engine, journal)))
-    dead = sum(one.owner is OwnerState.DEAD for one in found)
+        volumes = tuple(map(_volume, volumes_in_use(workshop.state, engine, journal)))
+    owners = [*(one.owner for one in found), *(one.owner for one in volumes)]
+    dead = owners.count(OwnerState.DEAD)
     if dead:
         invocation.reporter.warn(f"{dead} of a dead process: builder reap")
-    document = PsDocument(engine=engine_document(engine), containers=found)
-    return Result(line="\n".join(map(_line, found)), document={"result": PS, **asdict(document)})
+    if not found and not volumes:
+        invocation.reporter.say("no container of this state is on this engine")
+    document = PsDocument(engine=engine_document(engine), containers=found, volumes=volumes)
+    lines = (*map(_line, found), *map(_volume_line, volumes))
+    return Result(line="\n".join(lines), document=document)
 
 
 def engine_document(engine: Engine) -> EngineDocument:
@@ -51,6 +60,18 @@ def _document(one: Running) -> ContainerDocument:
         supervision=one.found.supervision or None,
         since=utc(one.since) if one.since else None,
     )
+
+
+def _volume(one: Kept) -> VolumeDocument:
+    return VolumeDocument(
+        name=one.found.name,
+        owner=OwnerState.ALIVE if one.alive else OwnerState.DEAD,
+        launch=one.entry.intent.launch_id if one.entry else None,
+    )
+
+
+def _volume_line(one: VolumeDocument) -> str:
+    return f"{one.launch or '-'} volume owner-{one.owner} {one.name}"
 
 
 def _line(one: ContainerDocument) -> str:

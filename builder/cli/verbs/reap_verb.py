@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
-
 from backend.journal import Journal
+from backend.recovery import VOLUME_PREFIX
+from builder.cli.documents.runs import ReapDocument, ReapedDocument, ReapedThing
 from builder.cli.invocation import Invocation, Result
-from builder.cli.run_documents import REAP, ReapDocument, ReapedDocument, ReapedThing
 from builder.cli.session import open_workshop
 from builder.cli.verbs.ps_verb import engine_document
 from builder.running import Reaped, reap
 
 
-def run(invocation: Invocation) -> Result:
+def run(invocation: Invocation) -> Result[ReapDocument]:
     """The same recovery as before every launch and build; one line of output for each removal."""
     dry_run = invocation.options.dry_run
     workshop = open_workshop(invocation)
@@ -23,6 +22,8 @@ def run(invocation: Invocation) -> Result:
     said = "would remove" if dry_run else "removed"
     for one in removed:
         invocation.reporter.say(f"{said} {one.thing} {one.name}: {one.why}")
+    if not removed:
+        invocation.reporter.say("nothing is left of a dead process")
     elsewhere = tuple(
         f"{entry.intent.launch_id} on {entry.intent.product} at {entry.intent.endpoint}"
         for entry in done.elsewhere
@@ -34,7 +35,7 @@ def run(invocation: Invocation) -> Result:
     )
     return Result(
         line="\n".join(f"{one.thing} {one.name}" for one in removed),
-        document={"result": REAP, **asdict(document)},
+        document=document,
     )
 
 
@@ -43,6 +44,16 @@ def _removed(done: Reaped) -> list[ReapedDocument]:
         *(
             ReapedDocument(thing=ReapedThing.CONTAINER, name=one.container_id, why=one.why)
             for one in done.plan.remove
+        ),
+        *(
+            ReapedDocument(
+                thing=ReapedThing.VOLUME, name=one.container_id.removeprefix(VOLUME_PREFIX), why=one.why
+            )
+            for one in done.plan.volumes
+        ),
+        *(
+            ReapedDocument(thing=ReapedThing.CANDIDATE, name=one.container_id, why=one.why)
+            for one in done.plan.candidates
         ),
         *(
             ReapedDocument(thing=ReapedThing.LAUNCH, name=launch, why="its controller died")

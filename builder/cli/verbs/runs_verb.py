@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
-
 from backend.journal import Journal
+from builder.cli.documents.runs import RunDocument, RunsDocument
 from builder.cli.invocation import Invocation, Result
-from builder.cli.run_documents import RUNS, RunDocument, RunsDocument
 from builder.cli.session import state_of
 from builder.running import Launched, launched
 from images.strictjson import JsonValue
 from provenance.statements import utc
 
 
-def run(invocation: Invocation) -> Result:
-    """Launch, when, how it ended (or how far it came), exit code, engine, image."""
+def run(invocation: Invocation) -> Result[RunsDocument]:
+    """Launch, class, when, how it ended (or how far it came), exit code, engine, image."""
     state = state_of(invocation)
     found: tuple[RunDocument, ...] = ()
     if state.journal.exists():
         with Journal.open(state.journal, state.id) as journal:
             found = tuple(map(run_document, launched(journal)))
+    if not found:
+        invocation.reporter.say("nothing was launched with this state")
     document = RunsDocument(launches=found)
-    return Result(line="\n".join(map(run_line, found)), document={"result": RUNS, **asdict(document)})
+    return Result(line="\n".join(map(run_line, found)), document=document)
 
 
 def run_document(one: Launched) -> RunDocument:
@@ -51,7 +51,7 @@ def run_line(one: RunDocument) -> str:
     """One launch for people."""
     how = one.ending or one.reached.value
     code = "-" if one.exit_code is None else str(one.exit_code)
-    return f"{one.launch} {one.started} {how} {code} {one.engine} {one.mode} {one.image}"
+    return f"{one.launch} {one.launch_class} {one.started} {how} {code} {one.engine} {one.mode} {one.image}"
 
 
 def _text(value: JsonValue) -> str | None:

@@ -32,12 +32,15 @@ class Clients:
     answers: dict[str, Answer | Outcome] = field(default_factory=dict)
     commands: list[Command] = field(default_factory=list)
 
-    def run(self, command: Command) -> Outcome:
+    def run(self, command: Command, on_stderr: Callable[[bytes], None] | None = None) -> Outcome:
         """In place of the process runner."""
         self.commands.append(command)
         for word, answer in self.answers.items():
             if word in command.argv:
-                return answer if isinstance(answer, Outcome) else answer(command)
+                outcome = answer if isinstance(answer, Outcome) else answer(command)
+                if on_stderr is not None:
+                    on_stderr(outcome.stderr)
+                return outcome
         raise AssertionError(f"nobody scripted {command.argv}")
 
     def host(self, root: Path) -> Host:

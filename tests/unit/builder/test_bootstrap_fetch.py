@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from backend.runner import Command, Ending, Outcome
+from builder.bootstrap.children import Told
 from builder.bootstrap.debian import Apt, apt_for, fetch_debs, merge
 from builder.bootstrap.golang import build_programs
 from builder.bootstrap.lock import Deb, GoPins, Program, Wheel
@@ -305,6 +306,37 @@ def test_programs_are_built_once_and_nothing_of_the_caller_changes_them(tmp_path
     calls = len(go.commands)
     assert build_programs(go.host(tmp_path), pins, tmp_path / "modules") == found
     assert len(go.commands) == calls
+
+
+def test_whoever_waits_for_go_is_told_how_far_it_is(tmp_path: Path) -> None:
+    pins = go_pins(tmp_path / "modules")
+    go = go_that_builds("go1.99.0")
+    packages = "".join(f"some.where/tool/{number}\n" for number in range(20))
+
+    def build(command: Command) -> Outcome:
+        Path(command.argv[command.argv.index("-o") + 1]).write_bytes(b"elf")
+        return ended(stderr=packages)
+
+    fetched = "go: downloading some.where/else v1.0.0\n" * 60
+    go.answers |= {"list": ended(stdout=packages, stderr=fetched), "build": build}
+    said: list[str] = []
+    build_programs(replace(go.host(tmp_path), progress=said.append), pins, tmp_path / "modules")
+    assert said == [
+        "fetching Go modules",
+        "  60 modules fetched",
+        "building tool v1.0.0 with Go 1.99.0",
+        "  20 of 20 packages compiled",
+    ]
+    assert "-v" in go.commands[-1].argv
+
+
+def test_each_tenth_is_told_once_and_never_more_than_all() -> None:
+    said: list[str] = []
+    told = Told(said.append, "things", 10)
+    for _ in range(12):
+        told.hear(b"one\n")
+    assert said[:3] == ["  1 of 10 things", "  2 of 10 things", "  3 of 10 things"]
+    assert said[9:] == ["  10 of 10 things"]
 
 
 def test_another_go_on_the_path_is_not_used(tmp_path: Path) -> None:

@@ -49,6 +49,7 @@ class Bench:
     context: BuildContext
     root: Path
     running: Callable[[], bool]
+    answering: Callable[[], bool] = lambda: True
 
     def client(self, script: str) -> None:
         program = self.root / "bin/docker"
@@ -66,6 +67,7 @@ class Bench:
             endpoint="docker-container://b",
             environment={"PATH": f"{self.root / 'bin'}:/usr/bin:/bin", "DOCKER_HOST": "unix:///x.sock"},
             is_running=self.running,
+            answers=lambda: self.running() and self.answering(),
         )
         return build_image(
             self.context,
@@ -136,7 +138,7 @@ def test_a_stage_alone_is_named_and_compared_with_no_plan(bench: Bench) -> None:
     config = read_blob(bench.base.layout, bench.base.manifest.config, 1 << 20)
     write_blob(result, config, bench.base.manifest.config.media_type)
     add_manifest(result, bench.base.manifest.raw, media_type=MEDIA_MANIFEST)
-    bench.client(f'cp -r {result} "$here/staging/output"; exit 0')
+    bench.client(f'cp -r {result}/. "$here/staging/output"; exit 0')
     assert bench.build(target="toolchain").digest == bench.base.digest
     assert "--target=toolchain" in bench.build_call()
 
@@ -144,7 +146,7 @@ def test_a_stage_alone_is_named_and_compared_with_no_plan(bench: Bench) -> None:
 def test_what_buildx_is_told(bench: Bench) -> None:
     result = bench.root / "result"
     digest = write_result(bench, result)
-    bench.client(f'cp -r {result} "$here/staging/output"; exit 0')
+    bench.client(f'cp -r {result}/. "$here/staging/output"; exit 0')
     image = bench.build()
     assert image.digest == digest
     assert image.layout == bench.root / "staging/output"
@@ -160,7 +162,7 @@ def test_what_buildx_is_told(bench: Bench) -> None:
         "--sbom=false",
         "--platform=linux/amd64",
         "--build-arg=SOURCE_DATE_EPOCH=1767225600",
-        f"--build-context=base=oci-layout://{bench.base.layout}@{bench.base.digest}",
+        f"--build-context=base=oci-layout://{staging}/base@{bench.base.digest}",
         f"--build-context=artifacts={staging}/artifacts",
         f"--file={staging}/context/Containerfile",
         f"--output=type=oci,dest={staging}/output,tar=false,oci-mediatypes=true,compression=zstd,compression-level=3",
@@ -191,7 +193,7 @@ def test_the_clients_environment_is_closed(bench: Bench, monkeypatch: pytest.Mon
 
 
 def test_an_exit_code_is_no_evidence(bench: Bench) -> None:
-    bench.client('mkdir "$here/staging/output"; exit 0')
+    bench.client("exit 0")
     with pytest.raises(BuildFailed, match="output does not hold"):
         bench.build()
 
@@ -200,13 +202,13 @@ def test_two_images_are_not_one(bench: Bench) -> None:
     result = bench.root / "result"
     write_result(bench, result)
     make_base(result)
-    bench.client(f'cp -r {result} "$here/staging/output"; exit 0')
+    bench.client(f'cp -r {result}/. "$here/staging/output"; exit 0')
     with pytest.raises(BuildFailed, match="2 images came out"):
         bench.build()
 
 
 def test_another_image_than_planned_is_refused(bench: Bench) -> None:
-    bench.client(f'cp -r {bench.base.layout} "$here/staging/output"; exit 0')
+    bench.client(f'cp -r {bench.base.layout}/. "$here/staging/output"; exit 0')
     with pytest.raises(BuildFailed, match="not what was planned") as caught:
         bench.build()
     assert caught.value.reason == "not-as-planned"
@@ -246,6 +248,18 @@ def test_a_build_that_failed_because_its_container_went_says_so(bench: Bench) ->
     assert caught.value.reason == "builder-lost"
 
 
+def test_a_container_that_went_is_told_from_a_failed_step_though_the_engine_has_not_noticed(
+    bench: Bench,
+) -> None:
+    """buildx loses its socket before the engine's client hears that the container ended."""
+    step = {"digest": "sha256:a", "name": "[pi 2/3] RUN x", "started": "1"}
+    bench.client(raw(vertexes=[step]) + raw(vertexes=[{**step, "error": "closed"}]) + "exit 1")
+    bench.answering = lambda: False
+    with pytest.raises(BuildFailed) as caught:
+        bench.build()
+    assert (caught.value.reason, caught.value.where) == ("builder-lost", "[pi 2/3] RUN x")
+
+
 def test_a_deadline_names_what_still_ran(bench: Bench) -> None:
     step = {"digest": "sha256:a", "name": "[pi 2/3] RUN x", "started": "1"}
     bench.client(raw(vertexes=[step]) + "sleep 60")
@@ -272,6 +286,7 @@ def test_a_missing_client_is_named_before_anything_is_staged(bench: Bench) -> No
         endpoint="unix:///x",
         environment={"PATH": path},
         is_running=bench.running,
+        answers=bench.answering,
     )
     with pytest.raises(HostError, match="docker client is not on the PATH"):
         build_image(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shlex
@@ -9,7 +10,10 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
+from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
 
 import jsonschema
 import pytest
@@ -17,10 +21,13 @@ import pytest
 from builder import cli
 from builder.cli import WAYS_ON, main_inner
 from builder.cli.arguments import parse_arguments
-from builder.cli.invocation import make_invocation
+from builder.cli.documents.host import DoctorDocument
+from builder.cli.documents.runs import RunsDocument
+from builder.cli.invocation import Result, make_invocation
+from builder.cli.options.parser import BadUsage
 from builder.cli.session import client_environment
-from builder.cli.verbs import VERBS, build_verb, doctor_verb
-from builder.workshop import Workshop
+from builder.cli.verbs import VERBS, build_verb
+from builder.report import in_words
 from images.errors import (
     BuilderError,
     BuildFailed,
@@ -40,7 +47,10 @@ from images.errors import (
     VerifyFailed,
 )
 from images.lockfile import lock_bytes
-from tests.fakes.locks import ARM64, BUILDER_TOML, make_lock
+from provenance.signing import KeySigner
+from tests.fakes.command_lines import LEAST_WORDS
+from tests.fakes.evidence import key
+from tests.fakes.locks import AMD64, ARM64, BUILDER_TOML, make_lock
 
 ROOT = Path(__file__).resolve().parents[3]
 SCHEMA = json.loads((ROOT / "docs/reference/schemas/result.schema.json").read_text())
@@ -113,14 +123,99 @@ def test_in_run_every_failure_of_ours_is_125_with_its_reason(
     assert main_inner(["run", "--dry-run", "--", "true"], environment(tmp_path)) == failure.code
 
 
-def test_bad_usage_of_run_is_125_too(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    with pytest.raises(SystemExit) as ended:
-        main_inner(["run", "--no-such-option"], environment(tmp_path))
-    assert ended.value.code == ExitCode.RUN_FAILED
-    with pytest.raises(SystemExit) as ended:
-        main_inner(["show", "--no-such-option"], environment(tmp_path))
-    assert ended.value.code == ExitCode.USAGE
-    assert "hint: " in capsys.readouterr().err
+@pytest.mark.parametrize("verb", VERBS)
+@pytest.mark.parametrize("json_output", [False, True], ids=["people", "programs"])
+def test_bad_usage_of_a_verb_names_the_verb_s_own_help(
+    verb: str, json_output: bool, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    words = LEAST_WORDS.get(verb, ())
+    code = main_inner([verb, *words, "--no-such-option", *["--json"][:json_output]], environment(tmp_path))
+    assert code == (ExitCode.RUN_FAILED if verb == "run" else ExitCode.USAGE)
+    out, err = capsys.readouterr()
+    hint = f"builder {verb}{' add' if verb == 'store' else ''} --help"
+    assert f"hint: {hint}" in err
+    if not json_output:
+        assert not out
+        return
+    found = json.loads(out)
+    assert (found["command"], found["ok"]) == (verb, False)
+    assert found["error"] == {
+        "code": int(code),
+        "reason": "usage",
+        "what": "unrecognized arguments: --no-such-option",
+        "where": "",
+        "hint": hint,
+    }
+
+
+def test_a_usage_error_without_a_way_on_names_the_verb_s_help(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    fail_with(monkeypatch, UsageError("--keep: a number"))
+    assert main_inner(["gc"], environment(tmp_path)) == ExitCode.USAGE
+    assert "hint: builder gc --help" in capsys.readouterr().err
+
+
+def test_json_is_one_object_that_says_which_schema_it_follows(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.setattr(cli, "perform", lambda _invocation: Result(document=RunsDocument(launches=())))
+    assert main_inner(["runs", "--json"], environment(tmp_path)) == ExitCode.DONE
+    assert json.loads(capsys.readouterr().out) == {
+        "schema": "https://agent-image-builder.example/result/v1",
+        "command": "runs",
+        "ok": True,
+        "result": "https://agent-image-builder.example/schemas/runs/v1",
+        "launches": [],
+    }
+
+
+BAD = DoctorDocument(engine=None, required_mode=False, lines=())
+
+
+@pytest.mark.parametrize("json_output", [False, True], ids=["people", "programs"])
+def test_a_bad_answer_is_a_failure_and_an_answer(
+    json_output: bool,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+) -> None:
+    """Whoever reads `ok` alone must not take an image for verified."""
+    bad = Result(document=BAD, line="a line", failure=HostError(f"it cannot, {SECRET}"))
+    monkeypatch.setattr(cli, "perform", lambda _invocation: bad)
+    assert main_inner(["doctor", *["--json"][:json_output]], environment(tmp_path)) == ExitCode.HOST
+    out, err = capsys.readouterr()
+    assert "error: it cannot, " in err
+    assert f"hint: {WAYS_ON[ExitCode.HOST]}" in err
+    assert SECRET not in out + err
+    if not json_output:
+        assert out == ""
+        return
+    found = json.loads(out)
+    assert (found["ok"], found["required_mode"], found["error"]["code"]) == (False, False, ExitCode.HOST)
+    assert found["result"] == BAD.KIND.identity
+
+
+def test_an_empty_list_is_said(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    assert main_inner(["runs"], environment(tmp_path)) == ExitCode.DONE
+    assert capsys.readouterr() == ("", "nothing was launched with this state\n")
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        ({"cpus": 2.0, "pids": 512}, "cpus=2 pids=512"),
+        (["claude", "--version"], "claude --version"),
+        (True, "yes"),
+        (7200.0, "7200"),
+        ([], "none"),
+        ({}, "none"),
+        (None, "none"),
+        ("1000:1000", "1000:1000"),
+    ],
+)
+def test_values_are_shown_in_no_programming_language(value: object, said: str) -> None:
+    assert in_words(value) == said
 
 
 def test_ctrl_c(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -265,6 +360,46 @@ def test_a_passphrase_descriptor_that_is_none(number: str, tmp_path: Path) -> No
     assert main_inner(["init", f"--passphrase-fd={number}"], environment(tmp_path)) == ExitCode.KEY
 
 
+@pytest.mark.parametrize(
+    ("failure", "code"),
+    [
+        ((errno.ENOENT, "state/staging/lock-1/result.tar"), ExitCode.STATE),
+        ((errno.ENOTDIR, "state/staging/lock-1/result.tar"), ExitCode.STATE),
+        ((errno.ENOENT, "state/result.tar"), ExitCode.BUG),  # its folder is there: whoever wants it is wrong
+        ((errno.ENOSPC, "state/result.tar"), ExitCode.STATE),
+        ((errno.EIO, "state/staging/lock-1/result.tar"), ExitCode.STATE),
+        ((errno.EISDIR, "state/staging/lock-1/result.tar"), ExitCode.BUG),
+        ((errno.ENOENT, "elsewhere/lock-1/result.tar"), ExitCode.BUG),
+    ],
+)
+def test_a_state_that_goes_away_under_a_command_is_no_bug(
+    failure: tuple[int, str],
+    code: ExitCode,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    (tmp_path / "state").mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    number, place = failure
+    fail_with(monkeypatch, OSError(number, os.strerror(number), str(tmp_path / place)))
+    assert main_inner(["show", "--state", str(tmp_path / "state")], environment(tmp_path)) == code
+    said = capsys.readouterr().err
+    assert ("a bug" in said) is (code is ExitCode.BUG)
+    assert "hint: " in said
+    assert code is ExitCode.BUG or str(tmp_path / place) in said
+
+
+@pytest.mark.parametrize("peer", ["api.anthropic.com", "https://api.anthropic.com:443", "*:443", ""])
+def test_what_runs_may_reach_is_a_host_and_a_port(
+    peer: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["init", str(tmp_path / "project"), "--unencrypted-keys", "--base", f"a@sha256:{'0' * 64}"]
+    assert main_inner([*words, f"--allow={peer}"], environment(tmp_path)) == ExitCode.USAGE
+    assert "--allow: " in capsys.readouterr().err
+    assert not (tmp_path / "project").exists()
+
+
 @pytest.mark.parametrize("code", ["\x1b[2J", "\r", "\x07", "\x9b31m", "\u202e", "\x00"])
 def test_no_terminal_code_of_a_file_reaches_the_terminal(
     code: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -272,23 +407,6 @@ def test_no_terminal_code_of_a_file_reaches_the_terminal(
     fail_with(monkeypatch, UsageError(f"a{code}b", where=f"w{code}", hint=f"h{code}"))
     main_inner(["show"], environment(tmp_path))
     assert code not in capsys.readouterr().err
-
-
-def test_doctor_removes_what_dead_processes_left_before_it_probes(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    done: list[str] = []
-
-    def probe_engine(*_: object, **__: object) -> None:
-        done.append("probed")
-        raise HostError("as far as this test goes")
-
-    monkeypatch.setattr(Workshop, "connect", lambda _self: None)
-    monkeypatch.setattr(doctor_verb, "remove_leftovers", lambda *_: done.append("removed"))
-    monkeypatch.setattr(doctor_verb, "probe_engine", probe_engine)
-    state = tmp_path / "private"
-    assert main_inner(["doctor", "--state", str(state)], environment(tmp_path)) == ExitCode.HOST
-    assert done == ["removed", "probed"]
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
@@ -328,3 +446,39 @@ def test_s_10_an_image_of_another_platform_is_not_built_here(
     assert "image.platforms: builder.toml declares no linux/arm64" in said
     assert "an image is built on its own platform only" in said
     assert 'hint: add "linux/arm64" to image.platforms, then builder lock' in said
+
+
+@pytest.mark.parametrize(("year", "told"), [(2020, True), (2120, False)])
+def test_a_build_under_an_ended_policy_says_so_before_it_begins(
+    year: int,
+    told: bool,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    policy = SimpleNamespace(valid_until=datetime(year, 1, 1, tzinfo=UTC), path=tmp_path / "policy.toml")
+
+    def build(*_: object) -> None:
+        raise HostError("the build begins")
+
+    monkeypatch.setattr(build_verb, "host_platform", lambda: AMD64)
+    monkeypatch.setattr(build_verb, "policy_of", lambda *_, **__: policy)
+    monkeypatch.setattr(build_verb, "build", build)
+    monkeypatch.setattr(build_verb, "signer_of", lambda *_: nullcontext(KeySigner(key("builder"))))
+    for name in ("open_workshop", "signer_id"):
+        monkeypatch.setattr(build_verb, name, lambda *_: "urn:uuid:0")
+    (tmp_path / "builder.toml").write_text(BUILDER_TOML)
+    words = ["build", "--config", str(tmp_path / "builder.toml")]
+    assert main_inner(words, environment(tmp_path)) == ExitCode.HOST
+    said = capsys.readouterr().err
+    assert ("the policy ended on 2020-01-01" in said) is told
+    assert said.index("the build begins") > 0
+
+
+@pytest.mark.parametrize(
+    "words", [["run", "--dry"], ["build", "--no-c"], ["gc", "--dry"], ["lock", "--conf", "x"]]
+)
+def test_an_option_is_taken_by_its_whole_name_alone(words: list[str]) -> None:
+    """Half of one would mean something else with the next option that begins so."""
+    with pytest.raises(BadUsage, match=words[1]):
+        parse_arguments(words)

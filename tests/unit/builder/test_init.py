@@ -9,10 +9,10 @@ import pytest
 
 from backend.containers import EngineFacts, ImageIdKind
 from backend.probe import HostProbe, ProbeLine, ProbeName, ProbeState
-from builder.init import CONFIG_NAME, ROLES, InitRequest, choose_acceptances, choose_mode, init
+from builder.init import CONFIG_NAME, ROLES, InitRequest, choose_acceptances, choose_mode, init, missing_keys
 from builder.settings.settings_file import Proxy, load_settings
 from builder.state import open_state
-from images.config import AgentName, parse_base, parse_config
+from images.config import AgentName, parse_base, parse_config, parse_peer
 from images.credentials import Secret
 from images.digests import Digest
 from images.errors import LaunchReason, UsageError
@@ -40,6 +40,7 @@ def probe(states: dict[ProbeName, ProbeState], *, rootless: bool = True) -> Host
         host_name="h",
         kernel="6",
         runtime="runc",
+        storage_root="/",
     )
     lines = tuple(
         ProbeLine(
@@ -88,7 +89,7 @@ def test_everything_is_written_and_reads_back(tmp_path: Path) -> None:
     assert len({next(iter(entry.ids)) for entry in policy.trust}) == 3
     for entry in policy.trust:
         key = load_private_key(tmp_path / f"config/keys/{entry.role}.key", None)
-        assert key.public.fingerprint == entry.key.fingerprint
+        assert key.public.fingerprint == entry.who
     assert load_settings(tmp_path / "config/settings.toml").npmrc is None
     assert read_marks(tmp_path / "state/marks.json").policy == policy.digest
     assert len(done.written) == 3 + 6 + 1
@@ -104,12 +105,25 @@ def test_the_second_time_nothing_changes(tmp_path: Path) -> None:
     assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
 
 
+def test_a_passphrase_is_asked_for_only_where_a_key_is_to_be_made(tmp_path: Path) -> None:
+    config_dir = tmp_path / "config"
+    assert missing_keys(config_dir, ROLES)
+    with pytest.raises(UsageError, match="without a passphrase"):
+        init(request(tmp_path, protection=None))
+    assert not (config_dir / "policy.toml").exists()
+    init(request(tmp_path))
+    assert not missing_keys(config_dir, ROLES)
+    assert missing_keys(config_dir, (*ROLES, Role.REBUILDER))
+    (config_dir / "settings.toml").unlink()
+    assert init(request(tmp_path, protection=None)).written == (config_dir / "settings.toml",)
+
+
 def test_a_rebuilder_is_made_on_demand_and_trusted(tmp_path: Path) -> None:
     init(request(tmp_path, roles=(*ROLES, Role.REBUILDER)))
     entry = load_policy(tmp_path / "config/policy.toml").trust[-1]
     assert entry.role is Role.REBUILDER
     key = load_private_key(tmp_path / "config/keys/rebuilder.key", None)
-    assert key.public.fingerprint == entry.key.fingerprint
+    assert key.public.fingerprint == entry.who
 
 
 def test_the_entry_to_add_for_a_key_that_a_kept_policy_does_not_know(tmp_path: Path) -> None:
@@ -121,6 +135,42 @@ def test_the_entry_to_add_for_a_key_that_a_kept_policy_does_not_know(tmp_path: P
     policy.write_text(policy.read_text() + done.entries[0])
     assert load_policy(policy).trust[-1].role is Role.REBUILDER
     assert init(request(tmp_path, roles=(*ROLES, Role.REBUILDER))).entries == ()
+
+
+def test_the_entry_to_add_for_a_key_that_takes_the_place_of_another(tmp_path: Path) -> None:
+    """The role is trusted, and this key of it is not."""
+    init(request(tmp_path))
+    policy, keys = tmp_path / "config/policy.toml", tmp_path / "config/keys"
+    for end in ("key", "pub"):
+        (keys / f"verifier.{end}").rename(keys / f"verifier-1.{end}")
+    policy.write_text(policy.read_text().replace("keys/verifier.pub", "keys/verifier-1.pub"))
+    (entry,) = init(request(tmp_path)).entries
+    policy.write_text(policy.read_text() + entry)
+    assert init(request(tmp_path)).entries == ()
+    believed = [one.who for one in load_policy(policy).trust if one.role is Role.VERIFIER]
+    assert believed == [
+        load_private_key(keys / f"{name}.key", None).public.fingerprint for name in ("verifier-1", "verifier")
+    ]
+
+
+def test_what_runs_may_reach_is_asked_for_and_granted_by_the_same_word(tmp_path: Path) -> None:
+    peers = (parse_peer("api.anthropic.com:443"), parse_peer("[2600::1]:8443"))
+    done = init(request(tmp_path, allow=peers))
+    config = parse_config((tmp_path / "project" / CONFIG_NAME).read_text(), where=CONFIG_NAME)
+    assert set(config.run.allow) == set(peers)
+    assert set(load_policy(tmp_path / "config/policy.toml").network) == set(peers)
+    assert (done.unlisted, done.beyond) == ((), ())
+
+
+def test_what_runs_may_reach_is_never_added_to_files_that_are_there(tmp_path: Path) -> None:
+    init(request(tmp_path))
+    peer = parse_peer("api.anthropic.com:443")
+    done = init(request(tmp_path, allow=(peer,)))
+    assert (done.unlisted, done.beyond) == ((peer,), (peer,))
+    assert load_policy(tmp_path / "config/policy.toml").network == ()
+    # Another project under the same policy: its own file is new.
+    other = init(request(tmp_path, directory=tmp_path / "other", allow=(peer,)))
+    assert (other.unlisted, other.beyond) == ((), (peer,))
 
 
 def test_an_operators_own_file_is_kept(tmp_path: Path) -> None:
@@ -147,12 +197,12 @@ def test_mode_and_acceptances_follow_the_probe(tmp_path: Path) -> None:
     assert choose_mode(probe({}))[0] is Mode.REQUIRED
     mode, why = choose_mode(probe({ProbeName.ROOTLESS: ProbeState.NOT_HELD}))
     assert mode is Mode.DEVELOPMENT
-    assert "engine-rootless: what was seen" in why
+    assert "what was seen (engine-rootless)" in why
     found = choose_acceptances(
         probe({ProbeName.MEMORY_LIMIT: ProbeState.ACCEPTABLE, ProbeName.PIDS_LIMIT: ProbeState.ACCEPTABLE})
     )
     assert [one.what for one in found] == [LaunchReason.KEYS_READABLE, LaunchReason.LIMITS_NOT_ENFORCED]
-    assert "memory-limit: what was seen; pids-limit" in found[1].why
+    assert found[1].why == "a container that asked for them had none: memory-limit, pids-limit"
 
 
 @pytest.mark.parametrize("rootless", [True, False])
@@ -197,3 +247,12 @@ def test_a_proxy_of_the_environment_is_written_down_if_it_holds_no_login(
     assert "dummy-word" not in path.read_text()
     asks_for_a_file = '# proxy_file = "/FILE"' in path.read_text()
     assert asks_for_a_file == (proxy is None and "HTTPS_PROXY" in environment)
+
+
+def test_a_policy_beside_the_accepted_one_is_told_and_not_taken(tmp_path: Path) -> None:
+    assert init(request(tmp_path)).unaccepted == ""
+    marks = (tmp_path / "state/marks.json").read_bytes()
+    assert "needs a higher one" in init(request(tmp_path, config_dir=tmp_path / "other")).unaccepted
+    assert (tmp_path / "state/marks.json").read_bytes() == marks
+    (tmp_path / "state/marks.json").write_bytes(b"{")
+    assert "damaged" in init(request(tmp_path)).unaccepted

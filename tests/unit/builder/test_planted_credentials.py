@@ -24,6 +24,7 @@ from builder.building import bench, pipeline
 from builder.building.base_check import read_base
 from builder.building.bench import Bench
 from builder.cli import main_inner
+from builder.cli.documents.runs import RunsDocument
 from builder.cli.invocation import Invocation, Result
 from builder.cli.session import settings_of
 from builder.locking import open_project
@@ -69,6 +70,11 @@ def own_process_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ite
         signal.signal(number, handler)
 
 
+def done(_act: object) -> Result[RunsDocument]:
+    """Whatever was done went well."""
+    return Result(line="built", document=RunsDocument(launches=()))
+
+
 def refused_with(
     act: Callable[[Invocation], object],
     secrets: tuple[str, ...],
@@ -78,11 +84,7 @@ def refused_with(
 ) -> str:
     """What the one JSON document says of it: exit 6, the document valid, no value in it or beside it."""
 
-    def perform(invocation: Invocation) -> Result:
-        act(invocation)
-        return Result(line="built", document={"digest": "built"})
-
-    monkeypatch.setattr(cli, "perform", perform)
+    monkeypatch.setattr(cli, "perform", lambda invocation: done(act(invocation)))
     words = ["build", "--json", "--verbose", "--state", str(tmp_path / "state")]
     code = main_inner(
         [*words, "--config-dir", str(tmp_path)], {"HOME": str(tmp_path), "PATH": "/usr/bin:/bin"}
@@ -430,7 +432,7 @@ def test_the_same_image_without_one_goes_on(
     went_on: list[str] = []
     monkeypatch.setattr(pipeline, "import_image", lambda _layout, _digest, _into: made.image())
     monkeypatch.setattr(bench, "detect_agents", lambda *_: went_on.append("detected"))
-    monkeypatch.setattr(cli, "perform", lambda invocation: Result(document={"x": str(act(invocation))}))
+    monkeypatch.setattr(cli, "perform", lambda invocation: done(act(invocation)))
     assert main_inner(["build", "--quiet"], {"HOME": str(tmp_path), "PATH": "/usr/bin:/bin"}) == 0
     assert went_on == ["detected"]
 
@@ -682,7 +684,7 @@ def test_what_is_only_malformed_is_exit_2(
     prepare: Callable[[Path], Callable[[Invocation], object]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     act = prepare(tmp_path)
-    monkeypatch.setattr(cli, "perform", lambda invocation: Result(document={"x": act(invocation)}))
+    monkeypatch.setattr(cli, "perform", lambda invocation: done(act(invocation)))
     words = ["build", "--config-dir", str(tmp_path)]
     assert main_inner(words, {"HOME": str(tmp_path), "PATH": "/usr/bin:/bin"}) == ExitCode.USAGE
 

@@ -29,7 +29,7 @@ from builder.report import Reporter
 from builder.roles import Role
 from builder.settings.settings_file import GivenImage, Proxy, Settings
 from builder.state import open_state
-from builder.workshop import Workshop, load_tool, recipe, tool_digest
+from builder.workshop import Workshop, load_image, recipe, tool_digest
 from images.config import parse_base, parse_config
 from images.digests import Digest
 from images.errors import BuilderError, ExitCode, HostError, NetworkFailed, PinError, UsageError
@@ -383,7 +383,7 @@ def test_without_one_it_records_the_pinned_buildkit(bench: Bench) -> None:
 
 def require(bench: Bench, wanted: str) -> None:
     workshop = bench.workshop
-    loaded = load_tool(workshop, bench.engine, provide(workshop, Role.BUILD_CONTAINER), "build container")
+    loaded = load_image(workshop, bench.engine, provide(workshop, Role.BUILD_CONTAINER), "build container")
     with hold_lease(workshop.state.leases, workshop.state.id) as owner:
         require_buildkit(workshop, bench.engine, loaded, owner, wanted)
 

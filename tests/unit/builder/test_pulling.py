@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from backend.commands import NO_FEED, Feed
 from backend.runner import Ending, Outcome
 from builder.resolve.exchange import Progress, Resolver, Secrets, job_tar
 from builder.resolve.pulling import pull
@@ -23,6 +24,7 @@ from images.errors import BuilderError, ExitCode, HostError, NetworkFailed, PinE
 from images.oci import MEDIA_INDEX, MEDIA_MANIFEST, Platform
 from provenance.layout import list_images, open_image, read_blob
 from provenance.layout_writing import add_manifest, init_layout
+from tests.attacks import Position, attack
 from tests.fakes.layouts import make_image
 from tests.fakes.registry import tar
 
@@ -39,8 +41,10 @@ class Container:
     spoil: Callable[[dict[str, bytes]], object] = len
     asked: list[dict[str, Any]] = field(default_factory=list)
 
-    def __call__(self, job: bytes, result: Path, on_stderr: Callable[[bytes], None]) -> Outcome:
-        del on_stderr
+    def __call__(
+        self, job: bytes, result: Path, on_stderr: Callable[[bytes], None], feed: Feed = NO_FEED
+    ) -> Outcome:
+        del on_stderr, feed
         with tarfile.open(fileobj=io.BytesIO(job)) as archive:
             document = json.loads(archive.extractfile("job.json").read())  # type: ignore[union-attr]
         self.asked.append(document["pull"])
@@ -153,6 +157,7 @@ def change_last(members: dict[str, bytes]) -> None:
     members[list(members)[-1]] = b"evil"
 
 
+@attack(11, by=Position.NETWORK)
 def test_other_bytes_are_wrong_digest_and_nothing_is_named(bench: Bench) -> None:
     for spoil in (change_first, change_last):
         bench.container.spoil = spoil
@@ -280,7 +285,7 @@ def test_the_scripts_travel_with_the_job() -> None:
 def test_what_a_broken_container_said_is_told_in_one_line_without_a_secret(
     bench: Bench, stderr: bytes, said: str
 ) -> None:
-    def broken(job: bytes, result: Path, on_stderr: Callable[[bytes], None]) -> Outcome:
+    def broken(job: bytes, result: Path, on_stderr: Callable[[bytes], None], feed: Feed = NO_FEED) -> Outcome:
         del job
         result.write_bytes(b"")
         for start in range(0, len(stderr), 7):

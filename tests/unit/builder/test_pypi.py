@@ -14,27 +14,37 @@ from typing import Any
 
 import pytest
 
+from backend.commands import Feed
 from backend.runner import Ending, Outcome
 from builder.daily.updating import parse_moves, pin_names
 from builder.resolve.archive import lock_archives
 from builder.resolve.exchange import Resolver, Secrets
 from builder.resolve.freshness import check_lock
 from builder.resolve.newest import Standing
-from builder.resolve.pypi_job import PypiJob, perform_pypi
+from builder.resolve.pypi_job import PypiFetch, PypiJob, Target, perform_pypi
 from builder.resolve.pypi_making import Known, PypiPart, fetch_wheels, locked_wheels, make_pypi
 from builder.resolve.pypi_newest import newest_of_pypi
+from builder.resolve.pypi_tree import WheelChoice
 from builder.resolve.python import Python
 from builder.resolve.release_age import AgeGate
+from builder.resolve.wheel_vouching import WheelTrust
 from builder.script_check import require_own_commands
 from builder.storage.store import ContentStore
 from images.additions import ArchivePin
+from images.attestation import Attestation
 from images.config import ImageConfig, parse_config
 from images.digests import Digest, Integrity
 from images.errors import BuilderError, ExitCode, HostError, NetworkFailed, PinError, UsageError
-from images.lock import Authentication, Lock
+from images.key import content_key
+from images.lock import Artifact, Authentication, Lock
+from images.lockfile import lock_bytes, parse_lock
 from images.oci import Platform
+from provenance.publishers import Publishers
+from provenance.sigstore_root import read_sigstore_root
 from tests.fakes.audited import honest
 from tests.fakes.locks import AMD64, BUILDER_TOML, make_added_lock, make_lock
+from tests.fakes.registry import tar
+from tests.fakes.sigstores import EXPECTED, ISSUER, PUBLISHED, Sigstore, Who, pypi_document, statement
 from tests.fakes.wheels import make_wheel
 
 PYTHON = Python("3.11", "2.36")
@@ -71,8 +81,9 @@ class FakeIndex:
     came: str = "2026-01-01T00:00:00Z"
     change: Callable[[dict[str, Any]], object] = lambda _: None
     jobs: list[dict[str, Any]] = field(default_factory=list)
+    statements: dict[str, object] = field(default_factory=dict)  # by file name; else none is named
 
-    def __call__(self, job: bytes, result: Path, _: Callable[[bytes], None]) -> Outcome:
+    def __call__(self, job: bytes, result: Path, _: Callable[[bytes], None], _feed: Feed) -> Outcome:
         with tarfile.open(fileobj=io.BytesIO(job)) as archive:
             member = archive.extractfile("job.json")
             assert member is not None
@@ -87,6 +98,9 @@ class FakeIndex:
             document["newest"] = [self.newest(item) for item in asked["newest"]]
             for number, item in enumerate(asked["fetch"]):
                 files.append((f"wheels/{number}.whl", self.wheels[item["filename"]]))
+            if asked["statements"]:
+                answers = [self.statements.get(item["filename"], {}) for item in asked["statements"]]
+                files.append(("statements.json", json.dumps(answers).encode()))
         self.change(document)
         if self.extra:
             files.append(self.extra)
@@ -501,3 +515,140 @@ def test_a_bomb_is_not_unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr("builder.resolve.archive.MAX_UNPACKED", 100_000)
     with pytest.raises(PinError, match="no whole tar"):
         locked(ContentStore(tmp_path), pack(("zeros", bytes(1_000_000), 0o644)))
+
+
+# -- statements of publishers
+
+SIGSTORE = Sigstore()
+ROOT = read_sigstore_root(SIGSTORE.trusted_root(), "root.json")
+ANYIO = "anyio-4.0-py3-none-any.whl"
+EXPECTS_ANYIO = WheelTrust(publishers=Publishers(ROOT, {"pypi:anyio": EXPECTED}))
+LOOKS = WheelTrust(publishers=Publishers(ROOT))
+
+
+def offered(filename: str, raw: bytes, who: Who | None = None) -> dict[str, object]:
+    """What the index has of the publisher of this file."""
+    digest = {"sha256": hashlib.sha256(raw).hexdigest()}
+    payload = statement(subject=[{"name": filename, "digest": digest}], predicateType=PUBLISHED)
+    return {"document": json.dumps(pypi_document(SIGSTORE.bundle(payload, who)))}
+
+
+def stating(bench: Bench, *filenames: str) -> None:
+    bench.index.statements |= {name: offered(name, WHEELS[name]) for name in filenames}
+
+
+def wheels_of(part: PypiPart) -> dict[str, Artifact]:
+    return {one.filename: one for one in part.artifacts}
+
+
+def whole(part: PypiPart) -> Lock:
+    """A lock with this part."""
+    artifacts = sorted((*make_lock().artifacts, *part.artifacts), key=lambda one: one.id)
+    return replace(make_lock(), pypi_mcp=part.servers, pypi_tools=part.tools, artifacts=tuple(artifacts))
+
+
+def asked_about(bench: Bench) -> list[list[str]]:
+    """Of which wheels each run of the container was asked for the publisher."""
+    return [[item["filename"] for item in job["statements"]] for job in bench.index.jobs]
+
+
+def test_the_expected_publisher_of_a_wheel_is_in_the_lock(bench: Bench) -> None:
+    stating(bench, ANYIO)
+    lock = whole(bench.make(trust=EXPECTS_ANYIO))
+    anyio = lock.artifact(f"wheel:{ANYIO}")
+    assert (anyio.authenticated, anyio.signer) == (Authentication.PYPI_ATTESTED, Who().identity)
+    assert anyio.attestation is not None
+    assert anyio.attestation.bundle
+    assert parse_lock(lock_bytes(lock)) == lock
+    assert asked_about(bench)[-1] == sorted(WHEELS)
+    # Known, it is not asked about again, until it no longer holds here.
+    for trust, asked in ((EXPECTS_ANYIO, []), (LOOKS, [[ANYIO]])):
+        bench.index.jobs.clear()
+        again = wheels_of(bench.make(previous=lock, trust=trust))[ANYIO]
+        assert (again == anyio) is (trust is EXPECTS_ANYIO)
+        assert asked_about(bench) == asked
+    assert again.attestation == replace(anyio.attestation, bundle="")
+    bench.index.jobs.clear()
+    again = wheels_of(bench.make(previous=lock))[ANYIO]  # without a root nobody is asked
+    assert (again.authenticated, again.attestation, bench.index.jobs) == (Authentication.TOFU, None, [])
+
+
+def test_an_unexpected_publisher_of_a_wheel_is_named_and_counts_for_nothing(bench: Bench) -> None:
+    stating(bench, ANYIO)
+    heard: list[str] = []
+    found = wheels_of(bench.make(trust=replace(LOOKS, on_note=heard.append)))
+    assert {one.authenticated for one in found.values()} == {Authentication.TOFU}
+    assert found[ANYIO].attestation == Attestation(Who().identity, ISSUER)
+    assert heard == [
+        "1 package published by whom nobody expects (publishers in settings.toml), "
+        f"which counts for nothing: {ANYIO} by {Who().identity}"
+    ]
+
+
+def test_naming_the_publisher_of_a_wheel_asks_again_for_what_is_locked(bench: Bench) -> None:
+    lock = whole(bench.make())
+    stating(bench, ANYIO)
+    bench.index.jobs.clear()
+    again = bench.make(previous=lock, trust=EXPECTS_ANYIO)
+    assert wheels_of(again)[ANYIO].authenticated is Authentication.PYPI_ATTESTED
+    assert asked_about(bench) == [[ANYIO]]
+    assert [job["fetch"] for job in bench.index.jobs] == [[]]
+    assert content_key(whole(again), AMD64) == content_key(lock, AMD64)
+
+
+OTHERS = {
+    "issuer is https://other.example": offered(ANYIO, WHEELS[ANYIO], Who(issuer="https://other.example")),
+    "a statement about other bytes": offered(ANYIO, b"x"),
+    "a statement about 'other-4.0": offered("other-4.0-py3-none-any.whl", WHEELS[ANYIO]),
+    "there is no statement of its publisher": {},
+    "is of another form": {"document": "[]"},
+}
+
+
+@pytest.mark.parametrize("why", OTHERS)
+def test_whoever_expects_the_publisher_of_a_wheel_gets_him_or_nothing(bench: Bench, why: str) -> None:
+    bench.index.statements[ANYIO] = OTHERS[why]
+    with pytest.raises(PinError) as refused:
+        bench.make(trust=EXPECTS_ANYIO)
+    assert why in refused.value.what
+    assert (refused.value.where, refused.value.pin, refused.value.reason) == (ANYIO, "mcp.look", "integrity")
+    heard: list[str] = []
+    found = wheels_of(bench.make(trust=replace(LOOKS, on_note=heard.append)))[ANYIO]
+    assert found.authenticated is Authentication.TOFU
+    assert len(heard) == bool(OTHERS[why])
+
+
+def test_an_index_that_cannot_tell_the_publisher_is_no_tofu(bench: Bench) -> None:
+    bench.index.statements[ANYIO] = {"code": "E503"}
+    with pytest.raises(NetworkFailed, match="the pypi registry failed") as refused:
+        bench.make(trust=EXPECTS_ANYIO)
+    assert refused.value.where == ANYIO
+    assert wheels_of(bench.make(trust=LOOKS))[ANYIO].attestation is None
+    bench.index.statements[ANYIO] = {"code": "E404"}
+    with pytest.raises(PinError, match="there is no statement"):
+        bench.make(trust=EXPECTS_ANYIO)
+
+
+@pytest.mark.parametrize("answer", [b"{}", b"[]", b"[", b"[{}, {}]", b"[1, 2, 3, 4]", b"[" * 100])
+def test_answers_about_publishers_of_another_form_are_refused(bench: Bench, answer: bytes) -> None:
+    fetches = tuple(PypiFetch(choice(name), Target(PYTHON, AMD64)) for name in WHEELS)
+
+    def run(job: bytes, result: Path, _: Callable[[bytes], None], _feed: Feed) -> Outcome:
+        document = json.dumps({"schema": 1, "error": None, "yanked": [], "newest": []}).encode()
+        result.write_bytes(tar({"statements.json": answer, "result.json": document}))
+        return Outcome(ending=Ending.EXITED, exit_code=0)
+
+    with pytest.raises(HostError, match="answer of another form"):
+        perform_pypi(PypiJob(statements=fetches), replace(bench.resolver(), run=run))
+
+
+def test_answers_that_are_no_offers_are_none(bench: Bench) -> None:
+    for answer in (1, [], "x", {"document": 1}, {"code": []}, {"document": None, "code": None}):
+        bench.index.statements[ANYIO] = answer
+        assert wheels_of(bench.make(trust=LOOKS))[ANYIO].attestation is None
+
+
+def choice(filename: str) -> WheelChoice:
+    name, version = filename.split("-")[:2]
+    digest = Integrity("sha256", hashlib.sha256(WHEELS[filename]).hexdigest())
+    return WheelChoice(name.replace("_", "-"), version, filename, digest)

@@ -11,7 +11,9 @@ from typing import ClassVar
 import pytest
 
 from backend.runner import Ending, Outcome
+from builder.resolve.deb_failures import debian_failure
 from builder.resolve.exchange import Progress, Resolver, Secrets
+from builder.resolve.failures import At, failure
 from builder.resolve.freshness import check_lock, require_fresh
 from builder.resolve.lock_making import LockRequest, fetch, make_lock
 from builder.skills import ReadSkill, read_skills, store_skills
@@ -35,6 +37,7 @@ from images.lockfile import lock_bytes, parse_lock
 from images.oci import MEDIA_INDEX, MEDIA_MANIFEST
 from provenance.layout import read_blob
 from provenance.layout_writing import add_manifest
+from tests.attacks import Position, attack
 from tests.fakes.layouts import make_image
 from tests.fakes.locks import AMD64, ARM64, BASE_DIGEST, BUILDER_TOML
 from tests.fakes.registry import FakeRegistry, integrity_of, package, tar, tarball, usual_packages
@@ -252,6 +255,7 @@ def test_fetch_brings_only_what_is_missing_or_damaged(bench: Bench) -> None:
     assert bench.store.intact(lock.artifact("npm:chalk@5.6.2").integrity)
 
 
+@attack(11, by=Position.REGISTRY)
 def test_a_tarball_with_other_bytes_is_refused(bench: Bench) -> None:
     bench.registry = Tampering(usual_packages())
     error = refused(bench)
@@ -362,6 +366,7 @@ def test_entries_of_npms_lock_that_pin_nothing(bench: Bench, change: dict[str, o
     assert "host.test" not in str(error)
 
 
+@attack(by=Position.REGISTRY)
 def test_a_tarball_that_is_another_package(bench: Bench) -> None:
     bench.registry.tarballs["chalk@5.6.2"] = tarball({"name": "evil", "version": "5.6.2"})
     assert "its tarball says that it is evil@5.6.2" in refused(bench).what
@@ -625,3 +630,34 @@ def test_a_skill_is_locked_and_a_changed_one_makes_the_lock_stale(served: Bench,
     (skill / "SKILL.md").write_text("# Review\n")
     (skill / "SKILL.md").chmod(0o666)
     assert check_lock(config, lock, RECIPE, skilled(served, tmp_path)[1]) == ()
+
+
+@pytest.mark.parametrize(
+    ("said", "hint"),
+    [("7", "wait 7 seconds, then: builder lock"), ("", "wait a while"), ("soon", "wait a while")],
+)
+@pytest.mark.parametrize("alias", ["npm", "pypi", "debian"])
+def test_s_09_how_long_to_wait_is_told_by_every_registry(alias: str, said: str, hint: str) -> None:
+    error = (
+        debian_failure("E429", "git", "", said)
+        if alias == "debian"
+        else failure("E429", At("a pin", "x@1.0.0", "resolve", "", said, alias=alias))
+    )
+    assert (error.code, error.reason) == (ExitCode.NETWORK, "rate-limited")
+    assert f"the {alias} registry asks us to slow down" in str(error)
+    assert hint in error.hint
+
+
+@pytest.mark.parametrize(
+    ("progress", "words"),
+    [
+        (Progress("fetch", "", 3, 6, 2_000_000), "fetch 3 of 6, 2 MB"),
+        (
+            Progress("resolve", "pi 0.73.1 on linux/amd64", 0, 3, 0),
+            "resolve 0 of 3: pi 0.73.1 on linux/amd64",
+        ),
+        (Progress("view", "chalk@5.6.2", 0, 0, 0), "view: chalk@5.6.2"),
+    ],
+)
+def test_progress_in_words_leaves_out_what_is_not_known(progress: Progress, words: str) -> None:
+    assert str(progress) == words

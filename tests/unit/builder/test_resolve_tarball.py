@@ -24,6 +24,7 @@ from builder.resolve.tarball import PackageFacts, read_package
 from builder.resources import resource
 from images.errors import BuilderError, PinError
 from images.lock import ScriptEvent
+from tests.attacks import Position, attack
 from tests.fakes.registry import tarball
 
 X64 = NpmPlatform("linux", "x64")
@@ -91,6 +92,7 @@ def test_a_byte_order_mark_and_a_doubled_key_are_read_as_npm_does() -> None:
     assert read(gzip.compress(out.getvalue())).name == "pkg"
 
 
+@attack(by=Position.NPM_PACKAGE)
 @pytest.mark.parametrize(
     ("data", "said"),
     [

@@ -54,6 +54,8 @@ def test_an_image_by_digest_with_the_registry_that_has_it(key: str) -> None:
     [
         ("", "schema: missing"),
         ("schema = 1\nmode = 1", "s, line 2: mode: unknown key; expected one of apt_auth"),
+        ("schema = true", "schema: expected a whole number"),
+        ("schema = 1.0", "schema: expected a whole number"),
         ('schema = 1\nengine = "lxc"', "engine"),
         ('schema = 1\nbase = "debian"', "s, line 2: base: expected sha256:"),
         ('schema = 1\n\nresolver = "r.test/x:1"', "s, line 3: resolver: expected sha256:"),
@@ -77,7 +79,7 @@ def test_an_image_by_digest_with_the_registry_that_has_it(key: str) -> None:
         ('schema = 1\n[npm_keys]\nmine = "/k.pub"', "expected a key id: SHA256:"),
         (f'schema = 1\n[npm_keys]\n"{KEY_ID}" = "k.pub"', "expected an absolute path"),
         (f'schema = 1\n[npm_keys]\n"{KEY_ID}" = 1', "npm_keys"),
-        ('schema = 1\nupstream_proxy = "x"', "upstream_proxy: not in this version yet"),
+        ('schema = 1\nupstream_proxy = "x"', "upstream_proxy: not a setting"),
         ('schema = 1\n[registries]\nnpm = "x"', "registries.npm: expected http"),
         ('schema = 1\n[registries]\nnpm = "http://x/"', "registries.npm: expected https://"),
         ('schema = 1\n[registries]\npypi = "https://me:dummy-word@x/"', "registries.pypi: holds a login"),

@@ -269,6 +269,10 @@ def test_a_missing_directory(tmp_path: Path) -> None:
     assert "skills/review cannot be read" in refused(tmp_path).what
 
 
+def test_a_missing_directory_is_no_file_to_move_away(tmp_path: Path) -> None:
+    assert refused(tmp_path).hint == "name the Skill's directory in builder.toml, then: builder lock"
+
+
 def test_the_store_takes_it_once(tmp_path: Path) -> None:
     write(tmp_path)
     skills, store = read_skills(PIN, tmp_path), ContentStore(tmp_path / "store")

@@ -161,6 +161,50 @@ def test_staging_of_the_dead_is_swept_and_of_the_living_is_kept(root: Path) -> N
             assert living.is_dir()
 
 
+def nested(folder: Path, depth: int) -> None:
+    """Directories in each other, as a container makes them: no path names the innermost."""
+    handle = os.open(folder, os.O_RDONLY)
+    for _ in range(depth):
+        os.mkdir("d", dir_fd=handle)
+        inner = os.open("d", os.O_RDONLY, dir_fd=handle)
+        os.close(handle)
+        handle = inner
+    os.close(handle)
+
+
+def test_staging_that_a_container_filled_goes_whatever_lies_in_it(root: Path, tmp_path: Path) -> None:
+    """Deeper than a recursion and a path go, closed, and with links to what is not in it."""
+    state = open_state(root)
+    outside = tmp_path / "outside"
+    outside.mkdir(mode=0o755)
+    (outside / "kept").write_text("x")
+    for dead in (state.staged / "build-0000", state.staged / "build-0001"):
+        (dead / "socket" / "b").mkdir(parents=True)
+        nested(dead / "socket" / "b", 3000)
+        (dead / "socket" / "link").symlink_to(outside)
+        (dead / "socket" / "file").write_text("x")
+        (dead / "socket").chmod(0o000)
+    (state.staged / "build-0002").mkdir()
+    (state.staged / "build-0002" / "link").symlink_to(outside)
+    assert len(state.sweep_staging(remove=False)) == 3
+    with state.staging("build") as folder:
+        assert list(state.staged.iterdir()) == [folder]
+        nested(folder, 3000)
+    assert list(state.staged.iterdir()) == []
+    assert (outside / "kept").read_text() == "x"
+    assert outside.stat().st_mode & 0o777 == 0o755
+
+
+def test_what_cannot_be_swept_is_not_said_to_be_gone(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another user's directory, as an engine without root leaves one."""
+    state = open_state(root)
+    (state.staged / "build-0000" / "theirs").mkdir(parents=True)
+    monkeypatch.setattr(os, "rmdir", lambda *_, **__: (_ for _ in ()).throw(PermissionError(1, "theirs")))
+    assert state.sweep_staging() == ()
+    monkeypatch.undo()
+    assert state.sweep_staging() == (state.staged / "build-0000",)
+
+
 def _open(root: Path) -> str:
     return open_state(root).id
 

@@ -41,6 +41,7 @@ from provenance.layout_writing import add_manifest
 from provenance.ledger import open_ledger
 from provenance.referrers import add_lock, add_referrer, read_referrers
 from provenance.verify import VerifyRequest, verify
+from tests.attacks import Position, attack
 from tests.fakes.layouts import flip, make_image
 from tests.fakes.proved import NOW
 from tests.fakes.states import Team, another_image, digests_of, files_of, make_team, said, workshop_at
@@ -294,6 +295,7 @@ def test_what_is_missing_or_damaged_is_not_exported(
     assert not list((tmp_path / "out").iterdir())
 
 
+@attack(by=Position.LAYOUT_WRITER)
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=60)
 @given(at=st.floats(0, 1, exclude_max=True), bit=st.integers(0, 7), early=st.booleans())
 def test_no_bit_of_it_is_free(archive: Path, tmp_path: Path, at: float, bit: int, early: bool) -> None:
@@ -488,7 +490,7 @@ def test_ended_while_it_lands_names_nothing_and_the_next_one_finishes(
         raise Killed
 
     with monkeypatch.context() as patched:
-        patched.setattr("builder.storage.importing.adopt_blob", die)
+        patched.setattr("builder.storage.landing.adopt_blob", die)
         with pytest.raises(Killed):
             import_archive(mate, handed.path)
     assert list_images(mate.state.layout) == ()

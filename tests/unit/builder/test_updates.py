@@ -16,9 +16,10 @@ from typing import Any
 import jsonschema
 import pytest
 
+from backend.commands import NO_FEED, Feed
 from backend.runner import Ending, Outcome
-from builder.cli import RESULT_SCHEMA
-from builder.cli.documents import OUTDATED, OutdatedDocument
+from builder.cli.documents import RESULT_SCHEMA
+from builder.cli.documents.locks import OutdatedDocument
 from builder.cli.verbs.outdated_verb import pin_document
 from builder.daily.config_edit import set_pins
 from builder.daily.updating import (
@@ -52,11 +53,11 @@ from images.lock import Lock, Recipe, ToolImages
 from images.lockfile import lock_bytes, parse_lock
 from images.oci import MEDIA_INDEX, MEDIA_MANIFEST
 from provenance.layout import blob_path
-from tests.docs.result_schemas import page
 from tests.fakes.layouts import make_image
 from tests.fakes.locks import BASE_DIGEST, BUILDER_TOML, with_toolchain
 from tests.fakes.locks import make_lock as fake_lock
 from tests.fakes.registry import FakeRegistry, package, tar, usual_packages
+from tests.results import page
 
 CLAUDE, PI = "@anthropic-ai/claude-code", "@mariozechner/pi-coding-agent"
 RECIPE = Recipe(template=Digest.of(b"template"), renderer=1, buildkit="v0.34.2")
@@ -631,8 +632,8 @@ def test_what_outdated_prints_is_as_published(standing: Standing) -> None:
     schema = json.loads(page("outdated").read_text())
     pin = pin_document(PinStanding("pi", "agents.pi", "1.0.0", "", standing, note="x"))
     document = OutdatedDocument(outdated=False, pins=(pin,), warnings=("careful",))
-    envelope = {"schema": RESULT_SCHEMA, "command": "outdated", "ok": True, "result": OUTDATED}
-    printed = json.loads(json.dumps({**envelope, **dataclasses.asdict(document)}))
+    envelope = {"schema": RESULT_SCHEMA, "command": "outdated", "ok": True}
+    printed = json.loads(json.dumps({**envelope, **document.to_json()}))
     jsonschema.validate(printed, schema)
     for broken in ({**printed, "extra": 1}, {**printed, "pins": [{**printed["pins"][0], "standing": "old"}]}):
         with pytest.raises(jsonschema.ValidationError):
@@ -657,8 +658,10 @@ class TagServer:
         self.asked: list[str] = []
         self.more: dict[str, bytes] = {}
 
-    def __call__(self, job: bytes, result: Path, on_stderr: Callable[[bytes], None]) -> Outcome:
-        del on_stderr
+    def __call__(
+        self, job: bytes, result: Path, on_stderr: Callable[[bytes], None], feed: Feed = NO_FEED
+    ) -> Outcome:
+        del on_stderr, feed
         with tarfile.open(fileobj=io.BytesIO(job)) as archive:
             pull = json.loads(archive.extractfile("job.json").read())["pull"]  # type: ignore[union-attr]
         self.asked = pull["look_up"]

@@ -21,12 +21,19 @@ from builder.resolve.release_age import AgeGate, in_words, require_old_enough
 from builder.resolve.vouching import Trust
 from builder.script_check import require_own_scripts
 from builder.settings.settings_file import Settings
+from images.attestation import Attestation
 from images.errors import BuilderError, ExitCode, NetworkFailed, PinError, UsageError
+from images.key import content_key
 from images.lock import Artifact, Authentication, Lock, ScriptEvent
 from images.lockfile import lock_bytes, parse_lock
 from provenance.npm_signatures import RegistryKey
-from tests.fakes.registry import integrity_of, tar
+from provenance.publishers import Publishers
+from provenance.sigstore_root import read_sigstore_root
+from tests.attacks import Position, attack
+from tests.fakes.locks import AMD64
+from tests.fakes.registry import Package, integrity_of, tar
 from tests.fakes.signed import key_pair, public_pem, sign
+from tests.fakes.sigstores import EXPECTED, ISSUER, Sigstore, Who, npm_document, npm_statement
 from tests.unit.builder.test_resolve import RECIPE, TOOLS, Bench
 
 NOW = datetime(2026, 11, 29, 12, tzinfo=UTC)
@@ -82,6 +89,7 @@ def test_a_signature_of_a_pinned_key_is_said_and_everything_else_is_tofu(bench: 
     assert all(one.signer == one.signature == "" for name, one in found.items() if name not in signed)
 
 
+@attack(by=Position.NETWORK)
 def test_a_false_signature_stops_the_lock_and_names_the_pin(bench: Bench) -> None:
     give(bench, "chalk@5.6.2", label="chalk@5.6.1")
     with pytest.raises(PinError, match="does not hold") as refused:
@@ -109,7 +117,146 @@ def test_statements_that_nobody_verified_are_no_authentication_and_are_said(benc
     found = by_label(lock(bench, replace(TRUST, on_note=heard.append)))
     assert found[PI].authenticated is Authentication.TOFU
     (said,) = heard
-    assert said.startswith("2 packages with statements of the publisher, which this version does not verify")
+    assert said.startswith("2 packages with statements of the publisher, which nobody checks without a")
+    assert not any(one["statements"] for job in bench.registry.jobs for one in job["facts"])
+
+
+# -- statements of publishers
+
+SIGSTORE = Sigstore()
+ROOT = read_sigstore_root(SIGSTORE.trusted_root(), "root.json")
+PI_NAME = PI.rpartition("@")[0]
+EXPECTS_PI = Publishers(ROOT, {f"npm:{PI_NAME}": EXPECTED})
+
+
+def state(
+    bench: Bench, spec: str, *, who: Who | None = None, about: str = "", by: Sigstore = SIGSTORE
+) -> None:
+    """A build service's statement about a package of the registry."""
+    name, _, version = (about or spec).rpartition("@")
+    payload = npm_statement(name, version, integrity_of(bench.registry.tarball_of(spec)).hex)
+    bench.registry.attested.add(spec)
+    bench.registry.statements[spec] = {"document": json.dumps(npm_document(by.bundle(payload, who)))}
+
+
+def test_the_expected_publisher_is_in_the_lock_with_his_statement(bench: Bench) -> None:
+    state(bench, PI)
+    give(bench, PI)  # the registry's signature says less
+    give(bench, CLAUDE)
+    heard: list[str] = []
+    first = lock(bench, replace(TRUST, publishers=EXPECTS_PI, on_note=heard.append))
+    pi = by_label(first)[PI]
+    assert (pi.authenticated, pi.signer) == (Authentication.NPM_PROVENANCE, Who().identity)
+    assert pi.attestation is not None
+    assert (pi.attestation.issuer, bool(pi.attestation.bundle)) == (ISSUER, True)
+    assert by_label(first)[CLAUDE].authenticated is Authentication.NPM_SIGNATURE
+    assert heard == []
+    # What is known is not asked again, until it no longer holds here.
+    trust = replace(TRUST, publishers=EXPECTS_PI)
+    bench.registry.jobs.clear()
+    assert lock(bench, trust, previous=first) == first
+    assert bench.registry.jobs == []
+    for publishers in (Publishers(ROOT), Publishers()):
+        bench.registry.jobs.clear()
+        again = by_label(lock(bench, replace(TRUST, publishers=publishers), previous=first))
+        assert asked(bench) == [[PI]]
+        assert again[PI].authenticated is Authentication.NPM_SIGNATURE
+    other = read_sigstore_root(Sigstore().trusted_root(), "other")
+    with pytest.raises(PinError, match="should have published it"):
+        lock(bench, replace(TRUST, publishers=replace(EXPECTS_PI, root=other)), previous=first)
+
+
+def test_a_publisher_whom_nobody_expects_is_named_and_counts_for_nothing(bench: Bench) -> None:
+    state(bench, PI)
+    state(bench, "chalk@5.6.2", who=Who("someone@forge.example", repository="", ref=""))
+    give(bench, "chalk@5.6.2")
+    heard: list[str] = []
+    found = by_label(lock(bench, replace(TRUST, publishers=Publishers(ROOT), on_note=heard.append)))
+    assert found[PI].authenticated is Authentication.TOFU
+    assert found[PI].attestation == Attestation(Who().identity, ISSUER)
+    assert found["chalk@5.6.2"].authenticated is Authentication.NPM_SIGNATURE
+    assert heard == [
+        "2 packages published by whom nobody expects (publishers in settings.toml), "
+        "which counts for nothing: "
+        f"{PI} by {Who().identity}; chalk@5.6.2 by mailto:someone@forge.example"
+    ]
+
+
+def test_naming_a_publisher_asks_again_for_what_is_locked(bench: Bench) -> None:
+    first = lock(bench)
+    state(bench, PI)
+    trust = replace(TRUST, publishers=EXPECTS_PI)
+    again = lock(bench, trust, previous=first)
+    assert by_label(again)[PI].authenticated is Authentication.NPM_PROVENANCE
+    assert content_key(again, AMD64) == content_key(first, AMD64)  # the same bytes are the same image
+
+
+@pytest.mark.parametrize(
+    ("said", "why"),
+    [
+        ({}, "there is no statement of its publisher"),
+        ({"who": Who(issuer="https://other.example")}, "issuer is https://other.example"),
+        ({"about": "chalk@5.6.2"}, "a statement about 'pkg:npm/chalk@5.6.2'"),
+        ({"by": Sigstore()}, "signature does not hold"),
+    ],
+)
+def test_whoever_expects_a_publisher_gets_him_or_nothing(
+    bench: Bench, said: dict[str, Any], why: str
+) -> None:
+    if said:
+        state(bench, PI, **said)
+    give(bench, PI)
+    with pytest.raises(PinError) as refused:
+        lock(bench, replace(TRUST, publishers=EXPECTS_PI))
+    assert f"{EXPECTED} should have published it" in refused.value.what
+    assert why in refused.value.what
+    assert (refused.value.where, refused.value.pin, refused.value.reason) == (PI, "pi", "integrity")
+    heard: list[str] = []
+    lock(bench, replace(TRUST, publishers=Publishers(ROOT), on_note=heard.append))
+    assert len(heard) == len(said)
+
+
+@pytest.mark.parametrize(
+    ("answer", "error", "why"),
+    [
+        ({"code": "E404"}, PinError, "there is no statement of its publisher"),
+        ({"code": "E503"}, NetworkFailed, "the npm registry failed"),
+        ({"code": "E401"}, NetworkFailed, "refuses these credentials"),
+        ({"code": "EBADSIZE"}, NetworkFailed, "broke the connection off"),
+        ({"document": "{}"}, PinError, "is of another form"),
+        ({"document": "["}, PinError, "is of another form"),
+        ({"document": '{"attestations": []}'}, PinError, "there is no statement"),
+        ({"document": 1}, PinError, "there is no statement"),
+    ],
+)
+def test_statements_that_cannot_be_had(
+    bench: Bench, answer: Package, error: type[BuilderError], why: str
+) -> None:
+    bench.registry.attested.add(PI)
+    bench.registry.statements[PI] = answer
+    with pytest.raises(error, match=why) as refused:
+        lock(bench, replace(TRUST, publishers=EXPECTS_PI))
+    assert refused.value.where == PI
+    # To whom expects nobody, they are no reason to stop.
+    assert by_label(lock(bench, replace(TRUST, publishers=Publishers(ROOT))))[PI].attestation is None
+
+
+def test_nobody_builds_from_a_lock_whose_publisher_is_not_expected_here(bench: Bench, tmp_path: Path) -> None:
+    path = tmp_path / "root.json"
+    path.write_bytes(SIGSTORE.trusted_root())
+    state(bench, PI)
+    good = lock(bench, Trust(publishers=EXPECTS_PI))
+    mine = Settings(sigstore_root=path, publishers=tuple(EXPECTS_PI.expected.items()))
+    require_true_signatures(good, mine, where="builder.lock")
+    chalk = ("npm:chalk", EXPECTED)
+    for settings, said in (
+        (Settings(), "no sigstore_root is named"),
+        (Settings(sigstore_root=path), "nobody is expected here"),
+        (replace(mine, publishers=(*mine.publishers, chalk)), "chalk@5.6.2 is tofu, but"),
+    ):
+        with pytest.raises(PinError, match=said) as refused:
+            require_true_signatures(good, settings, where="builder.lock")
+        assert (refused.value.reason, refused.value.hint) == ("integrity", "builder lock")
 
 
 def test_an_expired_key_vouches_for_what_was_published_before(bench: Bench) -> None:
@@ -147,6 +294,7 @@ def test_a_registry_that_cannot_be_asked_is_no_tofu(bench: Bench) -> None:
     assert refused.value.pin == "pi"
 
 
+@attack(by=Position.CONFIG_AUTHOR)
 def test_nobody_builds_from_a_lock_whose_signatures_do_not_hold_here(bench: Bench, tmp_path: Path) -> None:
     path = tmp_path / "registry.pub"
     path.write_bytes(public_pem(PRIVATE))

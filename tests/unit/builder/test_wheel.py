@@ -281,6 +281,8 @@ def test_a_package_without_a_wheel_for_a_platform_is_named(files: tuple[str, ...
     [
         b"",
         b"\xff",
+        b"x = " + b"[" * 3000 + b"]" * 3000,
+        b"x" + b".x" * 70 + b" = 1",
         b'lock-version = "2.0"\npackages = []\n',
         b'lock-version = "1.0"\npackages = 1\n',
         pylock(ANY, name="Quick"),
