@@ -22,6 +22,8 @@ COPIED = (
     "pyproject.toml",
     "Containerfile.in",
     "tools",
+    "action",
+    "benchmarks",
 )
 
 
