@@ -61,6 +61,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     engines = engines_asked(config)
     left_out = ["real"] if not engines else []
     left_out += ["rootless"] if engines == ("docker",) else []
+    left_out += ["two_engines"] if len(engines) < 2 else []
     left_out += ["long"] if not config.getoption("--long") else []
     out = [item for item in items if any(item.get_closest_marker(name) for name in left_out)]
     if out:

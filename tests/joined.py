@@ -71,7 +71,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
     seen = config.stash.get(SEEN, [])
     if not seen:
         return
-    for name, value in seen:
+    for name, value in dict.fromkeys(seen):  # two parts may run on one engine
         if name == EVIDENCE:
             terminalreporter.write_line(f"evidence: {value}")
     report_untested(terminalreporter, {value for name, value in seen if name == ASKED}, ENGINE_NAMES)

@@ -23,9 +23,13 @@ ONLY_IMPORTERS = {
         "builder/building/buildkit.py",
     },
     "securesystemslib": {"provenance/signing.py"},
-    "sigstore": {"provenance/signing.py"},
+    "sigstore": {"provenance/keyless.py", "provenance/keyless_signing.py"},
     "pyperscan": {"provenance/scan/engine.py"},
-    "socket": set(),
+    "secretstorage": {"backend/logins/keyring.py"},
+    "jeepney": {"backend/logins/keyring.py"},
+    "shtab": {"builder/cli/verbs/completion_verb.py"},
+    # A run has no network of its own: the controller opens its connections, here and nowhere else.
+    "socket": {"backend/network/serving.py"},
     "urllib.request": set(),
     "http.client": set(),
 }
@@ -40,10 +44,25 @@ PERMIT_MAKERS = {
     "VerifiedImage": "provenance/verify.py",
     "AdmittedImage": "backend/admission.py",
     "LaunchPlan": "backend/plan.py",
+    "ElsewherePlan": "backend/plan.py",
     "LaunchRecord": "backend/records.py",
+    "Credential": "backend/projection/credentials.py",
+    "Projection": "backend/projection/placing.py",
+    "Setup": "backend/projection/integrations.py",
+    "ServerSecret": "backend/projection/server_secrets.py",
     "FetchedCommit": "backend/workspace/reading.py",
     "MaterialisedTree": "backend/workspace/materialise.py",
     "ImportedCommit": "backend/workspace/importing.py",
+    "PreparedSource": "backend/workspace/prepared.py",
+}
+
+# Who takes a secret out of its wrapper where agents run: whoever lays it out, whoever puts it in place,
+# whoever keeps a login, and whoever logs in to the operator's own proxy, outside of every container.
+REVEALERS = {
+    "backend/logins/store.py",
+    "backend/network/serving.py",
+    "backend/projection/placing.py",
+    "backend/projection/projecting.py",
 }
 
 FORBIDDEN_NAMES = {"utils", "helpers", "common", "core", "base", "manager", "service", "types", "constants"}
@@ -103,6 +122,15 @@ def test_only_importer(prefix: str) -> None:
 def test_each_permit_is_constructed_in_one_module(permit: str) -> None:
     makers = {name for name, tree, _ in modules() if any(call == permit for call, _ in called(tree))}
     assert makers == {PERMIT_MAKERS[permit]}
+
+
+def test_a_running_agents_secret_is_revealed_in_few_modules() -> None:
+    found = {
+        name
+        for name, tree, _ in modules()
+        if name.startswith("backend/") and any(call == "reveal" for call, _ in called(tree))
+    }
+    assert found == REVEALERS
 
 
 def test_images_is_pure() -> None:

@@ -9,8 +9,10 @@ import pytest
 
 HEAVY = (
     "python_on_whales",
+    "cryptography.x509",
     "pyperscan",
     "rich",
+    "sigstore",
     "backend.engines.select",
     "builder.bootstrap",
     "builder.building.buildkit",

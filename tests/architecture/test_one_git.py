@@ -129,13 +129,34 @@ def users(method: str) -> list[str]:
         ("point", "backend/workspace/importing.py"),
         ("Incoming", "backend/workspace/importing.py"),
         ("compare", "backend/workspace/reading.py"),
-        ("head_of", "backend/workspace/reading.py"),
+        ("references_of", "backend/workspace/reading.py"),
         ("settings_in", "backend/workspace/origin.py"),
     ],
 )
 def test_each_act_of_git_has_one_caller(method: str, only: str) -> None:
     assert set(users(method)) == {only}
     assert len(users(method)) == 1
+
+
+@pytest.mark.parametrize(
+    ("step", "only"),
+    [
+        ("export_command", "backend/room.py"),
+        ("check_producer", "backend/room.py"),
+        ("import_export", "backend/room.py"),
+        ("export_workspace", "backend/launch.py"),
+        ("import_workspace", "backend/launch.py"),
+        ("publish_candidate", "backend/room.py"),
+    ],
+)
+def test_each_step_of_the_one_way_home_has_one_caller(step: str, only: str) -> None:
+    """From the container to a place that stays: a second export, import or publication fails here."""
+    assert [name for name, tree, _ in modules() for call, _ in called(tree) if call == step] == [only]
+
+
+def test_the_facade_offers_no_way_around_the_launch() -> None:
+    tree = next(tree for name, tree, _ in modules() if name == "backend/__init__.py")
+    assert not {"export_command", "import_export", "publish_candidate"} & set(constants(tree))
 
 
 def test_one_export_and_one_import() -> None:

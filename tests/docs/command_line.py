@@ -16,10 +16,8 @@ _HEAD = """\
 
 Made from the program's own help (`python -m tests.docs.command_line`); a test holds the two together.
 Standard output carries data only: `builder build` prints one line, the digest. Everything for people goes to
-standard error. `--json` prints one object, on failure too, after
-[result.schema.json](schemas/result.schema.json). A `result` in it names the schema of what that command
-prints: [outdated](schemas/outdated.schema.json), [diff](schemas/diff.schema.json). Exit codes:
-[exit-codes.md](exit-codes.md).
+standard error. `--json` prints one object, on failure too; each command's has a schema:
+[results.md](results.md). Exit codes: [exit-codes.md](exit-codes.md).
 """
 
 

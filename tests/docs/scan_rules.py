@@ -8,6 +8,8 @@ from pathlib import Path
 
 from images.credential_places import PATH_RULES, SECRET_NAMES, Look
 from images.credentials import RULESET_VERSION, SHAPES, Confirm
+from provenance.scan.nested import MAX_DEPTH, MAX_OPENED, MAX_OPENED_BYTES
+from provenance.scan.unpack import FREE_BYTES, MAX_PACKED, MAX_PART, MAX_RATIO
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "scan-rules.md"
 
@@ -20,8 +22,15 @@ test holds them equal. A report names the ruleset by this number and by a digest
 What is read: every byte of every layer's tar (file contents, names, link targets, extended attributes,
 replaced and removed files, what follows the end of the archive), the configuration with its history,
 environment and labels, the manifest with its annotations, and the attestations and bundles given with it.
-One byte not read makes the result *incomplete*, which is not clean. Archives inside of layers are scanned
-as the bytes they are, listed as *not opened*, and not unpacked yet.
+One byte not read makes the result *incomplete*, which is not clean.
+
+Archives and compressed files inside of layers are scanned as the bytes they are, and opened: gzip, xz, lzma,
+bzip2, zstd, zip (jar, whl), tar, deb, loose objects of git; {MAX_DEPTH} deep, {MAX_PACKED >> 20} MiB packed
+and {MAX_PART >> 30} GiB unpacked each, at most {MAX_RATIO} times what they were packed in beyond
+{FREE_BYTES >> 20} MiB, {MAX_OPENED_BYTES >> 30} GiB and {MAX_OPENED} files in a layer. What is inside goes
+through the same shapes, paths and names; a place inside has a `!` before it. What cannot be opened (another
+format, encrypted, cut short, a wrong check sum, beyond a limit, readers would differ on it) is *opaque*: with
+path, reason and hash ([how one is answered for](../how-to/scan-any-image.md)).
 
 A clean result says: *no match under this ruleset*. It does not say that there is no secret.
 """
@@ -31,6 +40,7 @@ CONFIRMED = {
     Confirm.CRC32: "the check sum in the last six letters holds",
     Confirm.JWT: "header and payload are JSON objects, the header names an algorithm",
     Confirm.PEM: "the base64 holds a private key's ASN.1, OpenSSH's or PGP's format, or is encrypted",
+    Confirm.BECH32: "the check sum of BIP 173 holds",
     Confirm.DER: "the bytes around are a private key's ASN.1",
 }
 
@@ -57,8 +67,10 @@ def _shapes() -> list[str]:
     rows = [
         "## Shapes",
         "",
-        "Searched plain, in UTF-16 and, where the prefix is long enough, in base64 at all three",
-        "alignments. Nothing is asked of what follows.",
+        "Searched plain, in UTF-16, in hexadecimal, in base64 and base64url at all three alignments (with",
+        "a line's end anywhere in it), and with all characters, or all but letters and digits, escaped as",
+        "`%2d`, `\\u002d` or `\\x2d`. Nothing is asked of what follows. An operator's own values (`--known`)",
+        "are searched in the same spellings, and in base64 of UTF-16 and of base64: rule `known-value-N`.",
         "",
         "| rule | starts with | confirmed by |",
         "| --- | --- | --- |",

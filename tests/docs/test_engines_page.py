@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from backend.engines.client import CALL_SECONDS
-from backend.probe import GONE_SECONDS, ProbeName
+from backend.probe import GONE_SECONDS, HostCheck, ProbeName
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "reference" / "engines.md").read_text()
@@ -21,7 +21,7 @@ def test_every_flag_of_create_is_explained_and_no_other() -> None:
     used = set()
     for path in golden:
         for line in path.read_text().splitlines():
-            if re.fullmatch(r"(sha256:)?a{64}", line):  # the image: what follows is the command
+            if re.fullmatch(r"(sha256:)?[0-9a-f]{64}", line):  # the image: what follows is the command
                 break
             if line.startswith("--"):
                 used.add(line.split("=", 1)[0])
@@ -34,6 +34,14 @@ def test_every_line_of_the_probe_is_explained_and_no_other() -> None:
     first_column = [row.split("|")[1] for row in section("What is probed").splitlines() if "|" in row]
     explained = [name for cell in first_column for name in re.findall(r"`([a-z-]+)`", cell)]
     assert explained == [name.value for name in ProbeName]
+
+
+def test_every_line_about_the_host_is_explained_and_no_other() -> None:
+    first_column = [
+        row.split("|")[1] for row in section("What is asked of the host").splitlines() if "|" in row
+    ]
+    explained = [name for cell in first_column for name in re.findall(r"`([a-z-]+)`", cell)]
+    assert explained == [name.value for name in HostCheck]
 
 
 def test_the_figures_are_the_code_s() -> None:

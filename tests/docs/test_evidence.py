@@ -48,6 +48,7 @@ def fields(model: type[BaseModel]) -> set[str]:
         predicates.ScanPredicate,
         predicates.DetectionPredicate,
         predicates.VsaPredicate,
+        predicates.SbomPredicate,
     ],
 )
 def test_every_field_is_documented(model: type[BaseModel]) -> None:

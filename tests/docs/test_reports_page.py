@@ -17,7 +17,13 @@ CASES = {f"CFG-{n}" for n in ("01", "02", "06", "09", "11", "14", "15")}
 CASES |= {f"BLD-{n}" for n in ("01", "02", "04", "05", "06", "12")} | {
     f"CRD-{n}" for n in ("02", "04", "05", "07")
 }
-CASES |= {f"S-{n}" for n in ("01", "06", "07", "09", "10")}
+CASES |= {
+    f"S-{n}"
+    for n in ("01", "06", "07", "09", "10", "11", "14", "15", "17", "20", "21", "24", "25", "26", "27")
+}
+CASES |= {f"RUN-{n}" for n in ("02", "03", "04", "06", "09", "11", "12", "14")} | {
+    f"PRV-{n}" for n in ("01", "06", "08", "09")
+}
 
 
 @cache
@@ -50,7 +56,7 @@ def test_no_test_that_bears_the_name_of_a_report_is_forgotten() -> None:
         f"{path.relative_to(ROOT)}::{name}"
         for path in (ROOT / "tests").rglob("test_*.py")
         for name in functions_in(path)
-        if re.match(r"test_(?:cfg|bld|crd|s)_\d\d_", name)
+        if re.match(r"test_(?:cfg|bld|crd|prv|run|s)_\d\d_", name)
     }
     assert bearing
     assert sorted(bearing - set(NAMED)) == []

@@ -16,11 +16,13 @@ from backend.inside import EffectiveLimits, ProcessFacts
 from backend.journal import Journal
 from backend.launch import Controller
 from backend.ownership import Owner, hold_lease
-from backend.plan import LaunchRequest
 from backend.probe import HostProbe, ProbeLine, ProbeName, ProbeState
+from backend.requests import LaunchRequest
+from images.config import parse_peer
 from images.digests import Digest
 from images.errors import LaunchReason
 from images.lockfile import lock_digest
+from images.relay import RELAY_SINCE
 from provenance.layout import open_image
 from provenance.layout_writing import init_layout
 from provenance.verify import VerifiedImage
@@ -37,6 +39,7 @@ ENVIRONMENT = ["HOME=/home/agent", "LANG=C.UTF-8", "PATH=/usr/local/bin:/usr/bin
 LIMITS = Limits(cpus=1.5, memory=512 * 1024 * 1024, pids=64)
 _REASONS = {
     ProbeName.IDENTITY: LaunchReason.ENGINE_IDENTITY,
+    ProbeName.API: LaunchReason.ENGINE_IDENTITY,
     ProbeName.LOCAL: LaunchReason.ENGINE_MODE,
     ProbeName.ROOTLESS: LaunchReason.ENGINE_MODE,
     ProbeName.STORAGE: LaunchReason.STORAGE_DRIVER,
@@ -91,8 +94,17 @@ def launch_world(root: Path, **config: object) -> World:
 
 def admitted_of(verified: VerifiedImage, **changes: Any) -> AdmittedImage:
     """Admitted to the scripted engine, then changed."""
-    admitted = admit(verified, verified.policy, probe_of(), facts=DOCKER_FACTS, platform=AMD64)
+    admitted = admit(verified, verified.policy, probe_of(), facts=DOCKER_FACTS, platform=AMD64, host=())
     return dataclasses.replace(admitted, **changes)
+
+
+def networked(verified: VerifiedImage, *ceiling: str, renderer: int = RELAY_SINCE) -> VerifiedImage:
+    """The same image as if it had the relay, under a policy with this ceiling."""
+    lock = dataclasses.replace(
+        verified.lock, recipe=dataclasses.replace(verified.lock.recipe, renderer=renderer)
+    )
+    policy = dataclasses.replace(verified.policy, network=tuple(map(parse_peer, ceiling)))
+    return dataclasses.replace(verified, lock=lock, policy=policy)
 
 
 def request(**changes: Any) -> LaunchRequest:
@@ -121,7 +133,7 @@ class Bench:
 @contextmanager
 def bench(root: Path, *, state_id: str = STATE) -> Iterator[Bench]:
     """``root``: an empty directory."""
-    for name in ("fake", "staging", "leases"):
+    for name in ("fake", "staging", "leases", "candidates"):
         (root / name).mkdir(exist_ok=True)
     engine = FakeEngine(root / "fake")
     with (
@@ -137,6 +149,7 @@ def bench(root: Path, *, state_id: str = STATE) -> Iterator[Bench]:
             version="0.1.0",
             staging=root / "staging",
             now=lambda: NOW,
+            candidates=root / "candidates",
         )
         yield Bench(engine, controller, journal, owner, root / "leases")
 

@@ -10,7 +10,7 @@ import random
 import re
 import tarfile
 import zlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -36,14 +36,15 @@ def sample(shape: Shape, seed: int = 0, prefix: bytes | None = None) -> bytes:
     """One dummy of the shape, of the least length that counts."""
     dice = random.Random(f"{shape.id}/{seed}")  # noqa: S311  (dummies, made again from their seed)
     start = shape.prefixes[seed % len(shape.prefixes)] if prefix is None else prefix
-    if shape.confirm is Confirm.CRC32:
-        return crc_token(start, dice)
-    if shape.confirm is Confirm.JWT:
-        return jwt(dice)
-    if shape.confirm is Confirm.PEM:
-        return pem(dice.choice(("rsa", "ec", "ed25519")))
-    if shape.confirm is Confirm.DER:
-        return der(dice.choice(("rsa", "ec", "ed25519")))
+    made: dict[Confirm, Callable[[], bytes]] = {
+        Confirm.CRC32: lambda: crc_token(start, dice),
+        Confirm.JWT: lambda: jwt(dice),
+        Confirm.PEM: lambda: pem(dice.choice(("rsa", "ec", "ed25519"))),
+        Confirm.DER: lambda: der(dice.choice(("rsa", "ec", "ed25519"))),
+        Confirm.BECH32: lambda: bech32(start, dice),
+    }
+    if shape.confirm in made:
+        return made[shape.confirm]()
     if shape.id == "putty-private-key":
         return start + b"ssh-ed25519\r\nEncryption: none"
     letters = _letters(shape.alphabet)
@@ -57,6 +58,8 @@ def sample(shape: Shape, seed: int = 0, prefix: bytes | None = None) -> bytes:
 def near_miss(shape: Shape, seed: int = 0) -> bytes:
     """The same with the one thing wrong that makes it no credential."""
     good = sample(shape, seed)
+    if shape.confirm is Confirm.BECH32:
+        return good[:-1] + (b"q" if good[-1:] in b"pP" else b"p" if good.islower() else b"Q")
     if shape.confirm is Confirm.CRC32:
         return good[:-1] + (b"A" if good[-1:] != b"A" else b"B")
     if shape.confirm is Confirm.JWT:
@@ -89,6 +92,26 @@ def crc_token(prefix: bytes, dice: random.Random) -> bytes:
         number, rest = divmod(number, 62)
         digits = _BASE62[rest] + digits
     return prefix + body.encode() + digits.encode()
+
+
+_BECH32 = "qpzry9x8gf2tvdw0s3jn54khce6mua7l"
+
+
+def bech32(start: bytes, dice: random.Random) -> bytes:
+    """32 random bytes and the check sum of BIP 173, in the case of ``start``."""
+    human = start[:-1].lower()
+    numbers = [dice.randrange(32) for _ in range(51)] + [dice.randrange(2) << 4]
+    spread = [byte >> 5 for byte in human] + [0] + [byte & 31 for byte in human]
+    remainder = 1
+    for number in (*spread, *numbers, *[0] * 6):
+        top = remainder >> 25
+        remainder = (remainder & 0x1FFFFFF) << 5 ^ number
+        for bit, generator in enumerate((0x3B6A57B2, 0x26508E6D, 0x1EA119FA, 0x3D4233DD, 0x2A1462B3)):
+            remainder ^= generator if top >> bit & 1 else 0
+    remainder ^= 1
+    check = [remainder >> 5 * (5 - place) & 31 for place in range(6)]
+    data = "".join(_BECH32[number] for number in (*numbers, *check)).encode()
+    return start + (data.upper() if start.isupper() else data)
 
 
 def jwt(dice: random.Random) -> bytes:

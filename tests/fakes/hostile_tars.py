@@ -42,6 +42,20 @@ HOSTILE: Final = {
     + END,
     "a negative size by its records": _FILE + extended(b"x", b"12 size=-99\n") + block("package/s") + END,
     "a negative size": _FILE + block("package/d", kind=b"5", size=b"-0000000001\0") + END,
+    "a record of a length beyond all numbers": _FILE
+    + extended(b"x", b"1000000000000000000000000000000 a=b\n")
+    + _FILE
+    + END,
+    "a size of more bytes than there are": _FILE + block("package/b", size=b"\x80" + b"\xff" * 11) + END,
+    "a size of some terabytes": _FILE + block("package/b", size=b"\x80\0\0\0\0\x10" + bytes(6)) + END,
+    "a record that ends elsewhere than it says": _FILE
+    + extended(b"x", b"12 path=abcX11 path=ab\n")
+    + _FILE
+    + END,
+    "a size by its records that is no number": _FILE
+    + extended(b"x", b"12 size=nan\n")
+    + block("package/b")
+    + END,
     "a record of no length": _FILE + extended(b"x", b"0 a=b\n") + _FILE + END,
     "long records": _FILE + extended(b"x", bytes(1 << 21)) + _FILE + END,
     "a long name": _FILE + extended(b"L", b"a" * (1 << 21)) + _FILE + END,

@@ -84,6 +84,12 @@ def _mounts(plan: ContainerPlan) -> str:
         )
     for number, bind in enumerate(plan.read_only_binds):
         lines.append(f"{190 + number} 72 254:0 {bind.source} {bind.target} ro,relatime - ext4 /dev/vda rw")
+    for number, item in enumerate(plan.named_volumes):
+        how = "rw" if item.writable else "ro"
+        lines.append(
+            f"{290 + number} 72 254:0 /engine/volumes/{item.name}/_data {item.target} {how},relatime"
+            " - ext4 /dev/vda rw"
+        )
     return "\n".join(lines)
 
 
@@ -98,4 +104,6 @@ def _limits(plan: ContainerPlan) -> str:
 def _writable(plan: ContainerPlan, place: str, uid: int) -> str:
     if place in WRITABLE_NEVER:
         return "no"
+    if any(item.target == place and item.writable for item in plan.named_volumes):
+        return "yes"
     return "yes" if any(t.path == place and (t.mode & 0o002 or t.uid == uid) for t in plan.tmpfs) else "no"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import replace
 
+from images.attestation import Attestation
 from images.config import AgentName, UserAccount
 from images.digests import Digest, Integrity
 from images.lock import (
@@ -38,6 +39,8 @@ BASE_DIGEST = Digest.of(b"base manifest")
 
 KEY_ID = "SHA256:" + "A" * 43  # of no key
 SIGNATURE = "MEUC" + "A" * 92  # of nothing
+PUBLISHER = "https://forge.example/team/quick/.ci/release.yml@refs/tags/v0.9"
+ATTESTATION = Attestation(PUBLISHER, "https://token.ci.example", bundle="e30K")  # of nothing
 
 BUILDER_TOML = f"""\
 schema = 1
@@ -320,7 +323,11 @@ def make_added_lock() -> Lock:
             ("quick.sh", "python bin/quick.sh"),
         ),
     )
+    tool = replace(
+        tool, authenticated=Authentication.PYPI_ATTESTED, signer=PUBLISHER, attestation=ATTESTATION
+    )
     shared = wheel("Anyio-4.16.0-py3-none-any.whl", server.id, tool.id)
+    shared = replace(shared, attestation=replace(ATTESTATION, bundle=""))  # of a publisher nobody expected
     archive = Artifact(
         kind=ArtifactKind.ARCHIVE,
         name="kit",

@@ -20,15 +20,17 @@ from provenance.layout import open_image
 from provenance.layout_writing import init_layout
 from provenance.policy import Policy, load_policy
 from provenance.referrers import add_lock, add_referrer
+from provenance.sbom import SbomFacts, make_sbom
 from provenance.scan.accept import CleanImage, accept
 from provenance.scan.report import BlobCoverage, ScanReport
-from provenance.signing import Bundle, sign
+from provenance.signing import Bundle, KeySigner, sign
 from provenance.statements import (
     BuildFacts,
     DetectedAgent,
     DetectedImage,
     detection_statement,
     provenance_statement,
+    sbom_statement,
     scan_statement,
 )
 from provenance.verify import Purpose, VerificationReport, VerifyRequest, verify
@@ -80,8 +82,10 @@ def report_on(image: OciImage, **changes: Any) -> ScanReport:
         ),
         findings=(),
         cleared=(),
-        nested=(),
-        nested_count=2,
+        opened=0,
+        opened_bytes=0,
+        opaque=(),
+        opaque_count=2,
         incomplete=(),
     )
     return replace(report, **changes)
@@ -120,7 +124,7 @@ class World:
         return lock_bytes(self.lock)
 
     def bundles(self, facts: BuildFacts | None = None, signer: str = "builder") -> dict[str, Bundle]:
-        """The three statements of a build, signed."""
+        """The four statements of a build, signed."""
         facts = facts or facts_of()
         clean = accept(report_on(self.image), self.image)
         seen = detected(clean, self.lock)
@@ -128,14 +132,29 @@ class World:
             "provenance": sign(provenance_statement(seen, summarise(self.lock, AMD64), facts), key(signer)),
             "scan": sign(scan_statement(clean, facts), key(signer)),
             "detection": sign(detection_statement(seen, facts), key(signer)),
+            "sbom": sign(sbom_statement(seen, make_sbom(self.sbom_facts(facts))), key(signer)),
         }
 
-    def prove(self, facts: BuildFacts | None = None, *, without: tuple[str, ...] = ()) -> dict[str, Bundle]:
-        """Attach the lock and the three statements."""
+    def sbom_facts(self, facts: BuildFacts) -> SbomFacts:
+        """What its bill of materials is made of."""
+        return SbomFacts(
+            image=self.image.digest,
+            image_name=facts.image_name,
+            platform=AMD64,
+            lock=self.lock,
+            key=summarise(self.lock, AMD64).key,
+            builder_id=facts.builder_id,
+            version=facts.builder_version,
+        )
+
+    def prove(
+        self, facts: BuildFacts | None = None, *, without: tuple[str, ...] = (), sbom: bool = False
+    ) -> dict[str, Bundle]:
+        """Attach the lock and the statements; without a bill of materials, which no image needs."""
         add_lock(self.image, self.raw_lock)
         made = self.bundles(facts)
         for name, bundle in made.items():
-            if name not in without:
+            if name not in without and (sbom or name != "sbom"):
                 add_referrer(self.image, bundle)
         return made
 
@@ -153,7 +172,7 @@ class World:
 
     def attest(self) -> Attestation:
         """Sign a summary of a verification, and attach it when it passed."""
-        made = attest(self.verify(), self.policy, key("verifier"), version="0.1.0", now=NOW)
+        made = attest(self.verify(), self.policy, KeySigner(key("verifier")), version="0.1.0", now=NOW)
         if made.passed:
             add_referrer(self.image, made.bundle)
         return made

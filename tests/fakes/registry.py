@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from backend.commands import NO_FEED, Feed
 from backend.runner import Ending, Outcome
 from images.digests import Integrity
 
@@ -61,6 +62,7 @@ class FakeRegistry:
     published: dict[str, str] = field(default_factory=dict)  # name@version -> when; else long ago
     signatures: dict[str, list[Package]] = field(default_factory=dict)  # name@version -> keyid and sig
     attested: set[str] = field(default_factory=set)  # name@version
+    statements: dict[str, Package] = field(default_factory=dict)  # name@version -> document and code
     broken: dict[str, str] = field(default_factory=dict)  # package -> what asking for its versions fails with
     error: dict[str, str] | None = None
     outcome: Outcome = EXITED
@@ -68,7 +70,10 @@ class FakeRegistry:
     jobs: list[dict[str, Any]] = field(default_factory=list)
     job_files: list[dict[str, bytes]] = field(default_factory=list)
 
-    def __call__(self, job: bytes, result: Path, on_stderr: Callable[[bytes], None]) -> Outcome:
+    def __call__(
+        self, job: bytes, result: Path, on_stderr: Callable[[bytes], None], feed: Feed = NO_FEED
+    ) -> Outcome:
+        del feed  # nothing is brought anywhere
         with tarfile.open(fileobj=io.BytesIO(job)) as archive:
             files = {m.name: archive.extractfile(m).read() for m in archive.getmembers()}  # type: ignore[union-attr]
         document = json.loads(files["job.json"])
@@ -131,12 +136,16 @@ class FakeRegistry:
                 "published": self.published.get(spec, LONG_AGO),
                 "deprecated": bool(package.get("deprecated")),
                 "attested": spec in self.attested,
+                **({"statements": self.statements[spec]} if self._tells(spec, item) else {}),
                 "signatures": self.signatures.get(spec, []),
             }
             for spec, package in there
             if not item["versions"] or package["version"] in item["versions"]
         ]
         return {"versions": found} if there else {"code": "E404"}
+
+    def _tells(self, spec: str, item: dict[str, Any]) -> bool:
+        return bool(item["statements"]) and spec in self.attested and spec in self.statements
 
     def _newest(self, item: dict[str, str]) -> Package:
         return {key: self._versions(item["name"], item[asked]) for key, asked in _ASKED}

@@ -27,13 +27,15 @@ def make_wheel(
     *,
     requires: tuple[str, ...] = (),
     entry_points: str = "",
+    licence: str = "",
     odd: tuple[Odd, ...] = (),
     without: tuple[str, ...] = (),
 ) -> bytes:
-    """The bytes of a wheel; ``files`` by path in it, ``without``: metadata that is left out."""
+    """The bytes of a wheel; ``files`` by path in it; ``licence``: a line; ``without``: metadata left out."""
     info = f"{name.replace('-', '_')}-{version}.dist-info"
     metadata = [f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"]
     metadata += [f"Requires-Dist: {one}\n" for one in requires]
+    metadata += [f"{licence}\n"] if licence else []
     members: dict[str, Content] = {
         **files,
         f"{info}/METADATA": "".join(metadata).encode(),

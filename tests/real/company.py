@@ -41,6 +41,9 @@ from tests.fakes.tarballs import File, packages, tarball
 DOMAIN: Final = "corp.test"
 NPM, PYPI, DEBIAN, IMAGES = (f"{name}.{DOMAIN}" for name in ("npm", "pypi", "debian", "registry"))
 USER: Final = "someone"
+DEB: Final = b"!<arch>\n not a package that anybody opens\n"
+SIMPLE_JSON: Final = "application/vnd.pypi.simple.v1+json"
+PROVENANCE: Final = "/integrity/company-tool/1.0.0/company_tool-1.0.0-py3-none-any.whl/provenance"
 METADATA: Final = "Metadata-Version: 2.1\nName: company-tool\nVersion: 1.0.0\n"  # of the one wheel
 
 
@@ -88,6 +91,7 @@ class Company(ThreadingHTTPServer):
         self.ca = folder / "company-ca.pem"
         self.packages, self.tarballs = _npm_packages()
         self.wheel = _wheel()
+        self.statements: dict[str, bytes] = {}  # of publishers, by path: what npm and PyPI offer then
         self.socket = _tls(folder, self.ca).wrap_socket(
             self.socket, server_side=True, do_handshake_on_connect=False
         )
@@ -144,7 +148,8 @@ class Handler(BaseHTTPRequestHandler):
     def npm(self, path: str) -> None:
         if not self.admitted("npm", "Bearer"):
             return
-        if (raw := self.server.tarballs.get(path.removeprefix("/tarballs/"))) is not None:
+        tarball = self.server.tarballs.get(path.removeprefix("/tarballs/"))
+        if (raw := tarball or self.server.statements.get(path)) is not None:
             return self.reply(200, raw)
         document = self.server.packages.get(path[1:])
         if document is None:
@@ -157,12 +162,15 @@ class Handler(BaseHTTPRequestHandler):
         name, raw = self.server.wheel
         if path == "/simple/company-tool/":
             sums = [hashlib.sha256(part).hexdigest() for part in (raw, METADATA.encode())]
+            if self.server.statements:
+                return self.reply(200, _simple_json(name, sums), content_type=SIMPLE_JSON)
             link = (
                 f'<a href="/files/{name}#sha256={sums[0]}" data-core-metadata="sha256={sums[1]}">{name}</a>'
             )
             page = f"<!DOCTYPE html><html><body>{link}</body></html>".encode()
             return self.reply(200, page, content_type="text/html")
-        found = {f"/files/{name}": raw, f"/files/{name}.metadata": METADATA.encode()}.get(path)
+        files = {f"/files/{name}": raw, f"/files/{name}.metadata": METADATA.encode()}
+        found = (files | self.server.statements).get(path)
         self.reply(404) if found is None else self.reply(200, found)
 
     def debian(self, path: str) -> None:
@@ -339,11 +347,28 @@ def _wheel() -> tuple[str, bytes]:
     return "company_tool-1.0.0-py3-none-any.whl", out.getvalue()
 
 
+def _simple_json(name: str, sums: list[str]) -> bytes:
+    """The index's page about its one project, in the form that can name a provenance object."""
+    file = {
+        "filename": name,
+        "url": f"/files/{name}",
+        "hashes": {"sha256": sums[0]},
+        "core-metadata": {"sha256": sums[1]},
+        "provenance": f"https://{PYPI}{PROVENANCE}",
+    }
+    document = {
+        "meta": {"api-version": "1.3"},
+        "name": "company-tool",
+        "versions": ["1.0.0"],
+        "files": [file],
+    }
+    return json.dumps(document).encode()
+
+
 def _debian_files() -> dict[str, bytes]:
-    deb = b"!<arch>\n not a package that anybody opens\n"
     stanza = (
         "Package: company-tool\nVersion: 1.0\nArchitecture: amd64\nMaintainer: A <a@example.test>\n"
-        f"Filename: pool/company-tool.deb\nSize: {len(deb)}\nSHA256: {hashlib.sha256(deb).hexdigest()}\n\n"
+        f"Filename: pool/company-tool.deb\nSize: {len(DEB)}\nSHA256: {hashlib.sha256(DEB).hexdigest()}\n\n"
     ).encode()
     packed = gzip.compress(stanza, mtime=0)
     listed = "".join(
@@ -355,7 +380,7 @@ def _debian_files() -> dict[str, bytes]:
         "/dists/stable/Release": release.encode(),
         "/dists/stable/main/binary-amd64/Packages": stanza,
         "/dists/stable/main/binary-amd64/Packages.gz": packed,
-        "/pool/company-tool.deb": deb,
+        "/pool/company-tool.deb": DEB,
     }
 
 

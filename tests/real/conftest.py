@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -14,6 +14,7 @@ from builder.bootstrap import Bootstrapped, bootstrapped_images
 from builder.state import State, open_state
 from tests.conftest import ENGINES, engines_asked, products_asked
 from tests.joined import EVIDENCE
+from tests.real.network_desk import NetworkDesk, at_network_desk
 from tests.real.spine import ROOT, STATE, Spine, run_first_command
 
 __all__ = ["ROOT"]
@@ -84,3 +85,12 @@ def bootstrapped(kept_state: State) -> Bootstrapped:
 def engine(engine_name: str, tmp_path_factory: pytest.TempPathFactory) -> Engine:
     """The asked engine, with a client home of its own."""
     return connect(engine_name, tmp_path_factory.mktemp("client"), dict(os.environ))
+
+
+@pytest.fixture(scope="session")
+def network_desk(
+    engine: Engine, kept_state: State, bootstrapped: Bootstrapped, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[NetworkDesk]:
+    """The three CLIs in a private network, for all tests that need one."""
+    with at_network_desk(engine, kept_state, bootstrapped, tmp_path_factory.mktemp("network")) as desk:
+        yield desk

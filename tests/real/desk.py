@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
 from builder.state import State
 from tests.real.layouts import copy_state
-from tests.real.spine import type_builder
+from tests.real.spine import PROJECT, type_builder
 
 HELLO = {
     "jsonrpc": "2.0",
@@ -20,6 +22,19 @@ HELLO = {
         "clientInfo": {"name": "t", "version": "1"},
     },
 }
+
+
+def greeting(server: str) -> str:
+    """Shell words that print what a server answers, in the first 90 s, to one who greets it.
+
+    Its input stays open until it has answered: a busy machine takes its time.
+    """
+    return (
+        f"mkfifo ~/in; {server} <~/in >~/out 2>/dev/null & exec 3>~/in;"
+        f"printf '%s\\n' '{json.dumps(HELLO)}' >&3; n=0;"
+        "until grep -q serverInfo ~/out || [ $n -gt 90 ]; do sleep 1; n=$((n + 1)); done;"
+        "cat ~/out; exec 3>&-;"
+    )
 
 
 @dataclass(frozen=True)
@@ -50,12 +65,16 @@ class Desk:
 
 
 def make_desk(engine: str, kept: State, root: Path, toml: str) -> Desk:
-    """A copy of the kept state, a policy of its own, and a project of one file; nothing is locked yet."""
+    """A copy of the kept state, a policy of its own, a project of one file, and the kept project's lock.
+
+    That lock is stale here: what has the same pin keeps its tree, the rest is to be resolved.
+    """
     made = Desk(engine, root)
     copy_state(kept.root, made.state)
     (made.state / "marks.json").unlink(missing_ok=True)  # its policy is another one
     made.project.mkdir()
     (made.project / "builder.toml").write_text(toml)
+    shutil.copy(PROJECT / "builder.lock", made.project)
     made.builder("init", "--unencrypted-keys")
     return made
 

@@ -50,8 +50,6 @@ def hand_over(state: Path, project: Path, target: Path) -> None:
     if len(built) != 1:
         sys.exit(f"{len(built)} images of this lock in {state}: run tools/first-image")
     (target / "digest").write_text(f"{built[0]}\n")
-    if (small := project.parent / "digest-small").exists():  # of tests/real/test_everywhere.py
-        shutil.copy(small, target / "digest-small")
 
 
 if __name__ == "__main__":

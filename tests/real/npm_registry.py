@@ -16,6 +16,7 @@ from urllib.parse import unquote
 from tests.fakes.registry import Package, sri, tarball
 
 SHORT = "application/vnd.npm.install-v1+json"  # metadata without times, as the public registry gives it
+STATEMENTS = "-/npm/v1/attestations/"
 LONG_AGO = "2020-01-01T00:00:00.000Z"
 
 
@@ -27,6 +28,8 @@ class Shelf:
     latest: dict[str, str] = field(default_factory=dict)
     signatures: dict[str, list[dict[str, str]]] = field(default_factory=dict)
     published: dict[str, str] = field(default_factory=dict)
+    statements: dict[str, bytes] = field(default_factory=dict)  # name@version -> of its publisher
+    asked: list[str] = field(default_factory=list)  # paths
 
     def metadata(self, name: str, address: str, *, whole: bool) -> bytes | None:
         """The document about one package; None when there is none."""
@@ -50,7 +53,12 @@ class Shelf:
     def _dist(self, spec: str, address: str) -> Package:
         data = tarball(self.packages[spec])
         signed = {"signatures": self.signatures[spec]} if spec in self.signatures else {}
+        stated = {}
+        if spec in self.statements:
+            # An address that is nobody's: npm asks its own registry, and so do we.
+            stated = {"attestations": {"url": f"https://elsewhere.example/{spec}", "provenance": {}}}
         return {
+            **stated,
             "integrity": sri(data),
             "shasum": hashlib.sha1(data, usedforsecurity=False).hexdigest(),
             "tarball": f"http://{address}/-/{spec}.tgz",
@@ -85,6 +93,9 @@ class _Handler(BaseHTTPRequestHandler):
         if path.startswith("-/") and path.endswith(".tgz"):
             package = shelf.packages.get(path[2:-4])
             return self._reply(tarball(package) if package else None, "application/octet-stream")
+        shelf.asked.append(path)
+        if path.startswith(STATEMENTS):
+            return self._reply(shelf.statements.get(path.removeprefix(STATEMENTS)), "application/json")
         whole = not self.headers.get("accept", "").startswith(SHORT)
         return self._reply(shelf.metadata(path, self.server.address, whole=whole), "application/json")
 

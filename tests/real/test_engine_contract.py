@@ -10,6 +10,7 @@ from builder.bootstrap import Bootstrapped
 from builder.state import State
 from provenance.layout import open_image
 from tests.contract.engine_contract import EngineContract
+from tests.contract.terminal_contract import TerminalContract
 
 pytestmark = pytest.mark.real
 
@@ -25,5 +26,5 @@ def loaded(
     return engine.load(image, tmp_path_factory.mktemp("load"))
 
 
-class TestRealEngine(EngineContract):
+class TestRealEngine(EngineContract, TerminalContract):
     """Every test of the contract."""

@@ -8,8 +8,10 @@ import json
 import os
 import secrets
 import signal
+import socket
 import sys
 import tarfile
+import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -295,6 +297,7 @@ def test_the_probe_tells_what_this_engine_holds(
     assert not_held <= rootful | limits
     assert (rootful <= not_held) == (not facts.rootless)
     assert found.limits_enforced == (facts.cgroup_driver != "none")
+    assert found.held(ProbeName.SHARED_FILES) == (not facts.remote)
     assert all(found.line(name).state is not ProbeState.NOT_HELD for name in limits)
 
 
@@ -306,19 +309,40 @@ def build_image_loaded(
     return engine.load(image, tmp_path_factory.mktemp("load"))
 
 
+@pytest.fixture
+def short() -> Iterator[Path]:
+    """A private directory whose path leaves room for a socket's name."""
+    with tempfile.TemporaryDirectory(prefix="b") as name:
+        yield Path(name)
+
+
 def test_the_build_container_has_no_privilege_no_network_and_leaves_nothing(
     engine: Engine,
     build_image_loaded: LoadedImage,
-    tmp_path: Path,
+    short: Path,
     labels: tuple[tuple[str, str], ...],
 ) -> None:
-    private = tmp_path / "b"
+    private = short / "b"
     private.mkdir(mode=0o700)
     look = ExecPlan(argv=inside_argv("n0nce", "buildctl", ("/",)), user=(1000, 1000), working_dir="/")
     with build_container(engine, build_image_loaded, private, labels) as built:
         found = engine.inspect(built.container)
         inside = read_inside(engine.exec(built.container, look).stdout, "n0nce")
         assert built.is_running()
+        # The directory is closed to what the build runs, where that is not our own uid. Where it is, it can
+        # be opened again, and what is put there is nobody's socket: ours lies outside.
+        assert built.endpoint == f"unix://{private}/buildkitd.sock"
+        add = ExecPlan(argv=("touch", "/run/private/new"), user=(1000, 1000), working_dir="/")
+        if engine.product == "docker":
+            assert not engine.exec(built.container, add, deadline=30).ok
+        lure = ExecPlan(
+            argv=("sh", "-c", "chmod 777 /run/private; ln -sf /nowhere /run/private/buildkitd.sock"),
+            user=(1000, 1000),
+            working_dir="/",
+        )
+        assert engine.exec(built.container, lure, deadline=30).ok is (engine.product == "podman")
+        with socket.socket(socket.AF_UNIX) as client:
+            client.connect(str(private / "buildkitd.sock"))
     assert found is not None
     assert (found.privileged, found.capabilities_added, found.network_mode) == (False, (), "none")
     assert (found.published_ports, found.devices) == ((), ())

@@ -19,6 +19,7 @@ from builder.state import State
 from images.errors import ExitCode
 from tests.fakes.tarballs import POSTINSTALL
 from tests.real.tiny import Tiny, make_tiny
+from tests.results import check
 
 pytestmark = pytest.mark.real
 
@@ -100,8 +101,7 @@ def iter_lines(process: subprocess.Popen[str]) -> Iterator[str]:
 
 def answer(running: Running) -> dict[str, object]:
     assert running.process.stdout is not None
-    found: dict[str, object] = json.loads(running.process.stdout.read())
-    return found
+    return check(json.loads(running.process.stdout.read()))
 
 
 def manifests(tiny: Tiny) -> list[str]:

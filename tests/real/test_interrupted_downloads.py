@@ -21,6 +21,7 @@ from builder.locking import open_project, resolve_lock
 from builder.providing import open_resolver
 from builder.report import Reporter
 from builder.resolve import exchange
+from builder.resolve.deb_failures import debian_failure
 from builder.resolve.pypi_job import PypiAnswer, PypiFetch, PypiJob, PypiRoot, Target, perform_pypi
 from builder.resolve.pypi_tree import WheelChoice
 from builder.resolve.python import Python
@@ -33,7 +34,10 @@ from images.strictjson import JsonValue
 from provenance.layout import blob_path, open_image
 from provenance.layout_writing import init_layout
 from tests.real.company import (
+    DEB,
+    DEBIAN,
     Company,
+    Handler,
     Logins,
     Send,
     open_company,
@@ -47,7 +51,8 @@ from tests.real.company import (
 from tests.real.test_company import Operator, link_image, make_operator
 
 pytestmark = pytest.mark.real
-SILENCE = 3.0
+SILENCE = 3.0  # seconds, where a server says nothing
+PATIENCE = 30.0  # where it answers: a busy machine is slow to hear it
 BOUND = 150.0  # seconds for any of them, on a busy machine
 GONE = 20.0  # seconds: PID 1 has five to end what it started
 PIN, NETWORK = ExitCode.PIN, ExitCode.NETWORK
@@ -80,9 +85,9 @@ def operator(
     return found
 
 
-def workshop_of(operator: Operator, monkeypatch: pytest.MonkeyPatch) -> Workshop:
+def workshop_of(operator: Operator, monkeypatch: pytest.MonkeyPatch, silence: float = SILENCE) -> Workshop:
     """As the command line makes it, with little patience."""
-    monkeypatch.setattr(exchange, "SILENCE", SILENCE)
+    monkeypatch.setattr(exchange, "SILENCE", silence)
     return Workshop(
         state=operator.state,
         settings=load_settings(operator.home / "config/settings.toml"),
@@ -94,9 +99,9 @@ def workshop_of(operator: Operator, monkeypatch: pytest.MonkeyPatch) -> Workshop
     )
 
 
-def resolve(operator: Operator, monkeypatch: pytest.MonkeyPatch) -> None:
+def resolve(operator: Operator, monkeypatch: pytest.MonkeyPatch, silence: float = SILENCE) -> None:
     """`builder lock` without its last step, here."""
-    workshop = workshop_of(operator, monkeypatch)
+    workshop = workshop_of(operator, monkeypatch, silence)
     resolve_lock(workshop, open_project(operator.home / "project/builder.toml"))
 
 
@@ -177,11 +182,12 @@ def test_bld_06_s_09_each_failure_is_bounded_named_and_leaves_nothing(  # noqa: 
         blob_path(operator.state.layout, layer).unlink(missing_ok=True)
     began = time.monotonic()
     with pytest.raises(BuilderError) as found:
-        resolve(operator, monkeypatch)
+        resolve(operator, monkeypatch, SILENCE if reason == "unreachable" else PATIENCE)
     error = found.value
     assert (error.code, error.reason) == (code, reason), error
     assert said in str(error)
     assert error.where
+    assert ("wait 7 seconds" in error.hint) is (reason == "rate-limited")
     assert error.hint
     assert time.monotonic() - began < BOUND
     assert operator.containers() == []
@@ -265,11 +271,87 @@ def test_wheels_too(  # noqa: PLR0917  (a table)
     error = found.value
     assert (error.code, error.reason) == (code, reason), error
     assert said in str(error)
+    assert ("wait 7 seconds" in error.hint) is (reason == "rate-limited")
     assert error.hint
     assert operator.containers() == []
     assert list((operator.state.root / "staging").iterdir()) == []
     company.answers = {}
     assert b"company" in python_package(operator, monkeypatch).locks[0]
+
+
+def debian_package(operator: Operator, monkeypatch: pytest.MonkeyPatch) -> int:
+    """Have apt bring the one package of the company's mirror; returns its size."""
+    workshop = workshop_of(operator, monkeypatch)
+    one: dict[str, JsonValue] = {"name": "company-tool", "version": "1.0", "architecture": "amd64"}
+    group: JsonValue = {"architecture": "amd64", "codename": "stable", "distribution": "", "packages": [one]}
+    # Nobody signed this mirror, so a Release that fails is passed over; that unsigned is refused, others say.
+    source: JsonValue = {"name": "a.list", "content": f"deb [trusted=yes] https://{DEBIAN} stable main\n"}
+    question: dict[str, JsonValue] = {
+        "debian": {"resolve": [], "fetch": [group], "sources": [source], "keys": []}
+    }
+    came: list[int] = []
+    with workshop.reporter.step("apt") as step, open_resolver(workshop, step) as resolver:
+        document = exchange.exchange(question, resolver, lambda one: came.append(one.size))
+    if (error := exchange.said_error(document, "code", "item", "hop", "retry_after")) is not None:
+        raise debian_failure(*error)
+    return sum(came)
+
+
+def cut(handler: Handler) -> None:
+    """As many bytes as there should be are promised, and half of them sent."""
+    handler.send_response(200)
+    handler.send_header("content-length", str(len(DEB)))
+    handler.end_headers()
+    handler.wfile.write(DEB[: len(DEB) // 2])
+
+
+DEB_FILE, RELEASE = "/pool/company-tool.deb", "/dists/stable/Release"
+SLOW_DOWN = status(429, retry_after="7")
+# The one that apt has no words of its own for; the others are in the long set.
+DEBIAN_ROWS = [
+    (DEB_FILE, cut, NETWORK, "truncated", "apt: the debian registry broke the connection off", "network"),
+]
+DEBIAN_LONG = [
+    (DEB_FILE, SLOW_DOWN, NETWORK, "rate-limited", "apt: the debian registry asks us to slow down", "wait 7"),
+    (DEB_FILE, silent(), NETWORK, "unreachable", "apt: the debian registry cannot be reached", "network"),
+    (DEB_FILE, status(404), PIN, "not-found", "company-tool", "builder lock --upgrade toolchain"),
+    (DEB_FILE, wrong_bytes, PIN, "integrity", "company-tool", "builder lock"),
+    (RELEASE, silent(), NETWORK, "unreachable", "apt: the debian registry cannot be reached", "network"),
+]
+
+
+@pytest.mark.parametrize(
+    ("path", "send", "code", "reason", "said", "hint"),
+    [*DEBIAN_ROWS, *(pytest.param(*row, marks=pytest.mark.long) for row in DEBIAN_LONG)],
+    ids=[f"{path.rpartition('/')[2]}-{reason}" for path, _, _, reason, *_ in [*DEBIAN_ROWS, *DEBIAN_LONG]],
+)
+def test_debian_packages_too(  # noqa: PLR0917  (a table)
+    operator: Operator,
+    company: Company,
+    monkeypatch: pytest.MonkeyPatch,
+    path: str,
+    send: Send,
+    code: ExitCode,
+    reason: str,
+    said: str,
+    hint: str,
+) -> None:
+    company.answers = {path: send}
+    with pytest.raises(BuilderError) as found:
+        debian_package(operator, monkeypatch)
+    error = found.value
+    assert (error.code, error.reason) == (code, reason), error
+    assert said in str(error)
+    assert hint in error.hint
+    assert operator.containers() == []
+    assert list((operator.state.root / "staging").iterdir()) == []
+
+
+def test_the_next_package_comes_whole(
+    operator: Operator, company: Company, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    company.answers = {}
+    assert debian_package(operator, monkeypatch) == len(DEB)
 
 
 def test_uv_and_apt_log_in_through_the_proxy_as_npm_does(

@@ -22,7 +22,7 @@ from provenance.layout import open_image
 from tests.fakes.credentials import token
 from tests.fakes.locks import AMD64
 from tests.real.accounting import unaccounted
-from tests.real.desk import HELLO, Desk, inside, make_desk
+from tests.real.desk import Desk, greeting, inside, make_desk
 from tests.real.spine import ROOT, refused
 
 pytestmark = pytest.mark.real
@@ -83,11 +83,7 @@ def test_every_entry_is_accounted_for(desk: Desk, built: str) -> None:
 
 def test_the_server_answers_offline_and_no_agent_knows_of_it(desk: Desk, built: str) -> None:
     """S-01: it starts what was locked, resolves nothing, and is on for nobody."""
-    answer = inside(
-        desk,
-        built,
-        f"(printf '%s\\n' '{json.dumps(HELLO)}'; sleep 5) | timeout 30 /opt/mcp/filesystem/run 2>/dev/null",
-    )
+    answer = inside(desk, built, greeting("/opt/mcp/filesystem/run"))
     result = json.loads(answer.splitlines()[-1])
     assert result["id"] == 1
     assert "tools" in result["result"]["capabilities"]

@@ -19,6 +19,7 @@ from builder.state import State
 from images.errors import ExitCode
 from tests.fakes.tarballs import POSTINSTALL
 from tests.real.tiny import BUILDER, Tiny, make_tiny
+from tests.results import check
 
 pytestmark = pytest.mark.real
 
@@ -172,7 +173,7 @@ def test_builds_with_shared_artifacts_beside_a_collection_that_spares_nothing(ti
         assert collected.returncode == 0, collected.stderr[-3000:]
         assert "somebody works in this state just now" in collected.stderr
         # It waited for both, so both are at their end by now, or nearly.
-        answers = [json.loads(build.communicate(timeout=120)[0]) for build in builds]
+        answers = [check(json.loads(build.communicate(timeout=120)[0])) for build in builds]
         assert [build.returncode for build in builds] == [0, 0]
         assert answers[0]["digest"] != answers[1]["digest"]
     removed = json.loads(collected.stdout)["gc"]["removed"]

@@ -32,10 +32,10 @@ def tiny(
     return make_tiny(engine_name, kept_state, bootstrapped, tmp_path_factory.mktemp("tiny"))
 
 
-@pytest.fixture
-def built(tiny: Tiny, request: pytest.FixtureRequest) -> Path:
-    """A built project of the test's own."""
-    project = tiny.project(re.sub(r"[^a-z]+", "-", request.node.originalname))
+@pytest.fixture(scope="module")
+def built(tiny: Tiny) -> Path:
+    """A built project, whose image nobody changes."""
+    project = tiny.project("steady")
     assert tiny.builder("build", cwd=project).returncode == 0
     return project
 

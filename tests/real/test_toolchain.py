@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 
 import pytest
@@ -27,9 +28,8 @@ from provenance.layout import layer_tar, open_image
 from provenance.layout_writing import add_manifest, write_blob
 from tests.fakes.audited import Made, entry_bytes
 from tests.fakes.locks import AMD64
-from tests.real.layouts import copy_state
-from tests.real.spine import refused
-from tests.real.test_kinds import Desk
+from tests.real.desk import Desk, make_desk
+from tests.real.spine import PROJECT, refused
 
 pytestmark = pytest.mark.real
 
@@ -55,12 +55,8 @@ debian = ["git", "make", "openssh-client", "ripgrep"]
 def desk(
     engine_name: str, kept_state: State, bootstrapped: Bootstrapped, tmp_path_factory: pytest.TempPathFactory
 ) -> Desk:
-    made = Desk(engine_name, tmp_path_factory.mktemp("toolchain"))
-    copy_state(kept_state.root, made.state)
-    (made.state / "marks.json").unlink(missing_ok=True)  # its policy is another one
-    made.project.mkdir()
-    (made.project / "builder.toml").write_text(TOML.replace("BASE", str(bootstrapped.base)))
-    made.builder("init", "--unencrypted-keys")
+    toml = TOML.replace("BASE", str(bootstrapped.base))
+    made = make_desk(engine_name, kept_state, tmp_path_factory.mktemp("toolchain"), toml)
     made.builder("lock")
     return made
 
@@ -81,11 +77,22 @@ def test_the_lock_says_who_signed_and_does_not_change(desk: Desk) -> None:
     assert lock.toolchain is not None
     assert lock.toolchain.tree(AMD64).in_base == ("git",)
     before = path.read_bytes()
-    # Of the old lock nothing is kept: apt resolves the same again.
-    path.unlink()
+    # Of the old toolchain nothing is kept: apt resolves the same again.
+    shutil.copy(PROJECT / "builder.lock", path)
     desk.builder("lock")
     assert path.read_bytes() == before
     desk.builder("lock", "--check")
+
+
+def test_outdated_asks_apt_what_it_would_add_now(desk: Desk) -> None:
+    """The lock was made a moment ago: nothing moved, unless the archive did between the two."""
+    pins = {pin["name"]: pin for pin in json.loads(desk.builder("outdated", "--json"))["pins"]}
+    found = pins["toolchain"]
+    assert found["standing"] in ("current", "outdated"), found
+    lock = parse_lock((desk.project / "builder.lock").read_bytes())
+    versions = {one.name: one.version for one in lock.artifacts if one.kind is ArtifactKind.DEB}
+    named = ("make", "openssh-client", "ripgrep")
+    assert found["pinned"] == ",".join(f"{name}={versions[f'{name}:amd64']}" for name in named)
 
 
 def test_a_package_that_does_not_exist_is_named(desk: Desk) -> None:
@@ -98,6 +105,7 @@ def test_a_package_that_does_not_exist_is_named(desk: Desk) -> None:
         path.write_text(text)
 
 
+@pytest.mark.long  # the replay below makes its layer again; test_wheels.py builds a toolchain cold twice
 def test_a_second_cold_build_is_the_same_image(desk: Desk, built: str) -> None:
     assert desk.builder("build", "--no-cache").strip() == built
 

@@ -19,7 +19,7 @@ from images.digests import Integrity
 from images.errors import ExitCode
 from images.lockfile import lock_bytes, parse_lock
 from tests.fakes.credentials import token
-from tests.real.desk import HELLO, Desk, inside, make_desk
+from tests.real.desk import Desk, greeting, inside, make_desk
 from tests.real.spine import refused
 
 pytestmark = pytest.mark.real
@@ -89,16 +89,11 @@ def built(desk: Desk) -> str:
 
 def test_everything_runs_offline_as_the_agent_and_nothing_can_be_written(desk: Desk, built: str) -> None:
     """S-01: what was locked is what starts; what is on the PATH is what builder.toml names."""
-    hello = json.dumps(HELLO)
     said = inside(
         desk,
         built,
         "uv --version; idna bücher.example; kit;"
-        # Its input stays open until it has answered: a busy machine takes its time for 46 packages.
-        "mkfifo ~/in; /opt/mcp/fetch/run <~/in >~/out 2>/dev/null & exec 3>~/in;"
-        f"printf '%s\\n' '{hello}' >&3; n=0;"
-        "until grep -q serverInfo ~/out || [ $n -gt 90 ]; do sleep 1; n=$((n + 1)); done;"
-        "cat ~/out; exec 3>&-;"
+        f"{greeting('/opt/mcp/fetch/run')}"
         "find /opt/mcp /opt/tools /opt/archives ! -type l \\( -writable -o ! -uid 0 \\) | head -3;"
         "find /opt/mcp /opt/tools -name '*.pyc' -o -name __pycache__ -o -name INSTALLER;"
         "find /opt/mcp /opt/tools -name direct_url.json;"

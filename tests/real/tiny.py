@@ -20,6 +20,7 @@ from provenance.layout import open_image
 from tests.fakes.locks import BASE_DIGEST, BUILDER_TOML
 from tests.fakes.tarballs import POSTINSTALL, File, tiny_set
 from tests.real.layouts import copy_state
+from tests.results import check_printed
 
 BUILDER = Path(sys.executable).with_name("builder")
 # Another umask, processor count, time zone, locale and, where root asks, host name than the first build had.
@@ -83,7 +84,7 @@ class Tiny:
         environment: Mapping[str, str] | None = None,
     ) -> subprocess.CompletedProcess[str]:
         """Type a command; ``prefix`` goes in front of it."""
-        return subprocess.run(
+        done = subprocess.run(
             [*prefix, *self.argv(*words, engine=engine, config=config)],
             cwd=cwd,
             env=environment,
@@ -93,6 +94,8 @@ class Tiny:
             timeout=600,
             check=False,
         )
+        check_printed(words, done.stdout)
+        return done
 
     def containers(self, *, running: bool = False) -> list[str]:
         """Those of this state root alone; ended ones too, unless ``running``."""
