@@ -27,7 +27,7 @@ from pathlib import Path
 from backend.containers import LoadedImage
 from backend.engines.protocol import Engine
 from backend.engines.select import connect
-from backend.runner import Command, run
+from backend.runner import Command, Outcome, run
 from backend.tools import BuildContainer, build_container
 from builder.building.base_check import read_base
 from builder.building.buildkit import build_image
@@ -252,34 +252,35 @@ def _unpack_node(bench: Bench, target: Path) -> None:
 
 @contextmanager
 def _networked(bench: Bench) -> Iterator[str]:
-    """A build container with the engine's ordinary network; docker only, and only here."""
+    """The endpoint of a build container with the engine's ordinary network; docker only, and only here."""
     options = ("--security-opt=seccomp=unconfined", "--security-opt=systempaths=unconfined", "--pull=never")
-    started = run(
-        Command(
-            argv=("docker", "run", "--detach", *options, bench.tool.id),
-            environment=dict(os.environ),
-            deadline=60,
-        )
-    )
-    assert started.ok, started.stderr
-    container = started.stdout.decode().strip()
-    try:
-        time.sleep(5)
-        yield container
-    finally:
-        run(
-            Command(
-                argv=("docker", "rm", "--force", "--volumes", container),
-                environment=dict(os.environ),
-                deadline=600,
-            )
-        )
+    with tempfile.TemporaryDirectory(prefix="n") as private:
+        # Reached as ours is, so that the way in makes no difference.
+        sockets = Path(private, "b")
+        sockets.mkdir()
+        sockets.chmod(0o777)
+        bind = f"--mount=type=bind,source={sockets},target=/run/private"
+        listen = ("--addr=unix:///run/user/1000/buildkit/buildkitd.sock", "--addr=unix:///run/private/s")
+        started = _docker("run", "--detach", *options, bind, str(bench.tool.id), *listen)
+        container = started.stdout.decode().strip()
+        try:
+            time.sleep(5)
+            yield f"unix://{sockets}/s"
+        finally:
+            _docker("rm", "--force", "--volumes", container)
 
 
-def _naive_build(bench: Bench, container: str, work: Path, context: Path) -> None:
+def _docker(*words: str) -> Outcome:
+    command = Command(argv=("docker", *words), environment=dict(os.environ), deadline=600)
+    outcome = run(command)
+    assert outcome.ok, outcome.stderr
+    return outcome
+
+
+def _naive_build(bench: Bench, endpoint: str, work: Path, context: Path) -> None:
     environment = {**os.environ, "BUILDX_CONFIG": str(work / "buildx")}
     buildx = str(bench.buildx)
-    create = ("create", "--name=naive", "--driver=remote", f"docker-container://{container}")
+    create = ("create", "--name=naive", "--driver=remote", endpoint)
     made = run(Command(argv=(buildx, *create), environment=environment, deadline=60))
     assert made.ok, (made.ending, made.stderr)
     npmrc = Path(os.environ.get("NPM_CONFIG_USERCONFIG", Path.home() / ".npmrc"))

@@ -43,7 +43,9 @@ def measure(bench: Bench, asked: argparse.Namespace) -> dict[str, object]:
     )
     staging = bench.root / "staged"
     staging.mkdir(mode=0o700)
-    staged = stage_build(bench.context(bench.lock), ContentStore(bench.state.store), bench.buildx, staging)
+    staged = stage_build(
+        bench.context(bench.lock), bench.base, ContentStore(bench.state.store), bench.buildx, staging
+    )
     with bench.container() as container:
         environment = {**container.environment, "BUILDX_CONFIG": str(bench.root / "buildx")}
         create = ("create", "--name=known", "--driver=remote", container.endpoint)
