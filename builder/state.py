@@ -162,17 +162,19 @@ class State:
     def staging(self, purpose: str) -> Iterator[Path]:
         """A private directory that is gone afterwards; those that dead processes left are swept first."""
         parent = self.staged
-        with state_errors(parent), _locked_folder(parent):
-            _sweep(parent)
-            path = parent / f"{purpose}-{secrets.token_hex(8)}"
-            path.mkdir(mode=0o700)
-            handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        try:
+        path = parent / f"{purpose}-{secrets.token_hex(8)}"
+        handle = None
+        try:  # from here on: a signal may come between any two of these lines
+            with state_errors(parent), _locked_folder(parent):
+                _sweep(parent)
+                path.mkdir(mode=0o700)
+                handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
             yield path
         finally:
-            remove_tree(path)
-            os.close(handle)
+            _remove_even_if_interrupted(path)
+            if handle is not None:
+                os.close(handle)
 
 
 def open_state(root: Path) -> State:
@@ -277,6 +279,15 @@ def _identity_words(path: Path) -> list[str]:
     if not words or not _ID.fullmatch(words[0]):
         raise StateError("the identity of this state root is damaged", where=str(path), hint=hint)
     return words
+
+
+def _remove_even_if_interrupted(path: Path) -> None:
+    """A signal that comes in the middle is answered once the rest is gone too."""
+    try:
+        remove_tree(path)
+    except BaseException:
+        remove_tree(path)
+        raise
 
 
 @contextmanager

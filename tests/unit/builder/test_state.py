@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import errno
+import inspect
+import itertools
 import multiprocessing
 import os
 import shutil
 import signal
+import sys
 import time
 from collections.abc import Callable
 from multiprocessing.sharedctypes import Synchronized
 from pathlib import Path
+from types import CodeType, FrameType
 
 import pytest
 
-from builder.state import open_state
+from builder.state import State, open_state
+from builder.storage.removing import remove_tree
 from images.errors import ExitCode, StateError
 
 
@@ -148,6 +153,46 @@ def test_staging_is_private_and_goes(root: Path) -> None:
         (folder / "deep" / "file").write_text("x")
         (folder / "deep").chmod(0o500)
     assert list((root / "staging").iterdir()) == []
+
+
+def interrupt_at(number: int, codes: set[CodeType]) -> None:
+    """Raises what Ctrl-C raises before the given line of these functions, counted as they run."""
+    seen = itertools.count()
+
+    def trace(frame: FrameType, event: str, _: object) -> object:
+        if frame.f_code not in codes:
+            return None
+        if event == "line" and next(seen) == number:
+            raise KeyboardInterrupt
+        return trace
+
+    sys.settrace(trace)
+
+
+def test_a_signal_while_staging_is_made_leaves_none(root: Path) -> None:
+    state = open_state(root)
+    made: CodeType = inspect.unwrap(State.staging).__code__
+    for line in itertools.count(1):  # the line before it names the folder
+        interrupt_at(line, {made})
+        try:
+            with state.staging("build"):
+                sys.settrace(None)
+                break  # all lines before it were tried
+        except KeyboardInterrupt:
+            assert list(state.staged.iterdir()) == []
+        finally:
+            sys.settrace(None)
+    assert line > 6
+
+
+def test_a_signal_while_staging_is_removed_is_answered_after_that(root: Path) -> None:
+    state = open_state(root)
+    for line in range(4):
+        with pytest.raises(KeyboardInterrupt), state.staging("build") as folder:
+            (folder / "file").write_text("x")
+            interrupt_at(line, {remove_tree.__code__})
+        sys.settrace(None)
+        assert list(state.staged.iterdir()) == []
 
 
 def test_staging_of_the_dead_is_swept_and_of_the_living_is_kept(root: Path) -> None:
