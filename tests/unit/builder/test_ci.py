@@ -161,7 +161,9 @@ def test_an_image_of_another_lock_is_refused(type_it: Type, checkout: Checkout) 
     checkout.lock.write_bytes(lock_bytes(other))
     code, out, _ = type_it("--json")
     assert code == ExitCode.VERIFY
-    assert [(one["rule"], one["file"]) for one in problems(out)] == [("parameters", "agents/builder.lock")]
+    (problem,) = problems(out)
+    assert (problem["rule"], problem["file"]) == ("parameters", "agents/builder.lock")
+    assert str(Digest.of(checkout.lock.read_bytes())) in problem["message"]
 
 
 def test_an_image_that_nobody_proved_fails_its_checks(
