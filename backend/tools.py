@@ -57,8 +57,9 @@ _BUILD_STATE: Final = "/home/user/.local/share/buildkit"
 _BUILD_MEMORY: Final = "/run/state"
 _BUILD_USER: Final = (1000, 1000)
 _BUILD_SOCKET_DIR: Final = "/run/private"
-_SOCKET_DIR: Final = "b"  # below a private directory of ours
-_SOCKET: Final = "buildkitd.sock"
+# Below a private directory of ours. Short: a socket's path has 107 bytes, and a home may use up most of them.
+_SOCKET_DIR: Final = "b"
+_SOCKET: Final = "s"
 _BUILD_SOCKET: Final = "/run/user/1000/buildkit/buildkitd.sock"
 _ASK: Final = ("buildctl", "debug", "workers")
 # BuildKit gives its socket to its own user alone, who is another one on this host.

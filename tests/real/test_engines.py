@@ -331,18 +331,18 @@ def test_the_build_container_has_no_privilege_no_network_and_leaves_nothing(
         assert built.is_running()
         # The directory is closed to what the build runs, where that is not our own uid. Where it is, it can
         # be opened again, and what is put there is nobody's socket: ours lies outside.
-        assert built.endpoint == f"unix://{private}/buildkitd.sock"
+        assert built.endpoint == f"unix://{private}/s"
         add = ExecPlan(argv=("touch", "/run/private/new"), user=(1000, 1000), working_dir="/")
         if engine.product == "docker":
             assert not engine.exec(built.container, add, deadline=30).ok
         lure = ExecPlan(
-            argv=("sh", "-c", "chmod 777 /run/private; ln -sf /nowhere /run/private/buildkitd.sock"),
+            argv=("sh", "-c", "chmod 777 /run/private; ln -sf /nowhere /run/private/s"),
             user=(1000, 1000),
             working_dir="/",
         )
         assert engine.exec(built.container, lure, deadline=30).ok is (engine.product == "podman")
         with socket.socket(socket.AF_UNIX) as client:
-            client.connect(str(private / "buildkitd.sock"))
+            client.connect(str(private / "s"))
     assert found is not None
     assert (found.privileged, found.capabilities_added, found.network_mode) == (False, (), "none")
     assert (found.published_ports, found.devices) == ((), ())

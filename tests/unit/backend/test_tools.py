@@ -31,7 +31,7 @@ from tests.fakes.layouts import make_image
 
 LABELS = (("agent-image-builder.owner", "f" * 32),)
 WORKERS = ("buildctl", "debug", "workers")
-WORKERS_BY_SOCKET = ("sh", "-c", "buildctl debug workers && chmod 0666 /run/private/buildkitd.sock")
+WORKERS_BY_SOCKET = ("sh", "-c", "buildctl debug workers && chmod 0666 /run/private/s")
 
 
 @pytest.fixture
@@ -158,7 +158,7 @@ def listening(place: Path) -> Outcome:
 def test_buildkit_is_reached_by_its_socket_on_docker(
     engine: FakeEngine, loaded: LoadedImage, short: Path
 ) -> None:
-    socket_file = short / "b" / "buildkitd.sock"
+    socket_file = short / "b" / "s"
     opened = []
 
     def listen(*_: object) -> Outcome:
@@ -168,8 +168,8 @@ def test_buildkit_is_reached_by_its_socket_on_docker(
     engine.answers[WORKERS_BY_SOCKET] = listen
     with build_container(engine, loaded, short, LABELS) as container:
         # Out of the build container's reach: whatever it puts in there is never opened.
-        assert container.endpoint == f"unix://{short}/buildkitd.sock"
-        assert (short / "buildkitd.sock").is_socket()
+        assert container.endpoint == f"unix://{short}/s"
+        assert (short / "s").is_socket()
         assert list((short / "b").iterdir()) == []
         plan = engine.containers[container.container].plan
         assert [(bind.source, bind.target) for bind in plan.private_binds] == [(short / "b", "/run/private")]
@@ -182,7 +182,7 @@ def test_buildkit_is_reached_by_its_socket_on_docker(
 def test_whether_buildkit_answers_is_asked_of_buildkit(
     engine: FakeEngine, loaded: LoadedImage, short: Path
 ) -> None:
-    engine.answers[WORKERS_BY_SOCKET] = lambda *_: listening(short / "b" / "buildkitd.sock")
+    engine.answers[WORKERS_BY_SOCKET] = lambda *_: listening(short / "b" / "s")
     engine.answers[WORKERS] = said()
     with build_container(engine, loaded, short, LABELS) as container:
         assert container.answers()
@@ -206,7 +206,7 @@ def test_a_link_is_not_taken_for_the_socket(engine: FakeEngine, loaded: LoadedIm
         other.bind(str(short / "other.sock"))
 
         def link(*_: object) -> Outcome:
-            (short / "b" / "buildkitd.sock").symlink_to(short / "other.sock")
+            (short / "b" / "s").symlink_to(short / "other.sock")
             return said()
 
         engine.answers[WORKERS_BY_SOCKET] = link
@@ -222,7 +222,7 @@ def test_on_podman_nothing_else_is_taken_for_the_socket(short: Path, tmp_path: P
     def answer(*_: object) -> Outcome:
         if linked:
             listening(short / "other.sock")
-            (short / "b" / "buildkitd.sock").symlink_to(short / "other.sock")
+            (short / "b" / "s").symlink_to(short / "other.sock")
         return said()
 
     engine.answers[WORKERS_BY_SOCKET] = answer
@@ -254,14 +254,14 @@ def test_an_engine_that_does_not_know_the_directory_is_asked_without(
 def test_buildkit_is_always_reached_by_its_socket_on_podman(short: Path, tmp_path: Path) -> None:
     engine = FakeEngine(tmp_path, told=replace(DOCKER_FACTS, product="podman"))
     loaded = engine.load(open_image(tmp_path / "l", make_image(tmp_path / "l")), tmp_path)
-    place = short / "b" / "buildkitd.sock"
+    place = short / "b" / "s"
     engine.answers[WORKERS_BY_SOCKET] = lambda *_: listening(place)
     with build_container(engine, loaded, short, LABELS) as container:
         # What BuildKit's own uid, which is ours there, can still do to the directory changes nothing.
         (short / "b").chmod(0o777)
         place.symlink_to("/run/docker.sock")
-        assert container.endpoint == f"unix://{short}/buildkitd.sock"
-        assert stat.S_ISSOCK((short / "buildkitd.sock").lstat().st_mode)
+        assert container.endpoint == f"unix://{short}/s"
+        assert stat.S_ISSOCK((short / "s").lstat().st_mode)
     assert engine.containers == {}
     too_long = Path("/srv") / ("x" * 100)
     with pytest.raises(HostError, match="107 bytes"), build_container(engine, loaded, too_long, LABELS):

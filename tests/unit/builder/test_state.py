@@ -187,10 +187,15 @@ def test_a_signal_while_staging_is_made_leaves_none(root: Path) -> None:
 
 def test_a_signal_while_staging_is_removed_is_answered_after_that(root: Path) -> None:
     state = open_state(root)
-    for line in range(4):
-        with pytest.raises(KeyboardInterrupt), state.staging("build") as folder:
+
+    def stage(line: int) -> None:
+        with state.staging("build") as folder:
             (folder / "file").write_text("x")
             interrupt_at(line, {remove_tree.__code__})
+
+    for line in range(4):
+        with pytest.raises(KeyboardInterrupt):
+            stage(line)
         sys.settrace(None)
         assert list(state.staged.iterdir()) == []
 
