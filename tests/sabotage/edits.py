@@ -243,8 +243,8 @@ EDITS = (
     ),
     Edit(
         "builder/cli/verbs/policy_verb.py",
-        "-> Result[PolicyPinDocument]:",
-        "-> Result:  # type: ignore",
+        "-> Result[PolicyCheckDocument | PolicyPinDocument]:",
+        "-> Result[PolicyCheckDocument]:",
         "tests/docs/test_reference.py::test_every_result_has_a_schema_and_every_schema_a_use",
     ),
     Edit(
@@ -1056,7 +1056,7 @@ EDITS = (
         "builder/building/progress.py",
         "text = redact(raw[:_MAX_LINE].decode",
         "text = (raw[:_MAX_LINE].decode",
-        "tests/unit/builder/test_build_progress.py::test_a_credential_in_a_steps_output_is_not_passed_on",
+        "tests/unit/builder/test_build_progress.py::test_a_credential_is_not_passed_on_wherever_it_is_said",
     ),
     Edit(
         "provenance/audit/compare.py",

@@ -5,11 +5,14 @@ from __future__ import annotations
 import base64
 import json
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from builder.building.progress import BuildProgress
 from tests.fakes.credentials import pem
+
+TOKEN = "ghp_" + "a" * 36
 
 
 def vertex(name: str, digest: str = "sha256:a", **more: object) -> bytes:
@@ -69,10 +72,20 @@ def test_what_is_no_document_is_buildx_speaking() -> None:
     assert lines == list(progress.last_lines())
 
 
-def test_a_credential_in_a_steps_output_is_not_passed_on() -> None:
-    token = "ghp_" + "a" * 36
-    _, lines = progress_of(vertex("s", started="1"), log(f"token {token}\n".encode()))
-    assert token not in "".join(lines)
+@pytest.mark.parametrize(
+    "said",
+    [
+        (vertex("s", started="1"), log(f"token {TOKEN}\n".encode())),
+        (vertex(f"RUN echo {TOKEN}", started="1"),),
+        (vertex("s", started="1", completed="2", error=f"token {TOKEN}"),),
+        (f"buildx: token {TOKEN}\n".encode(),),
+    ],
+    ids=["output", "name", "error", "no document"],
+)
+def test_a_credential_is_not_passed_on_wherever_it_is_said(said: tuple[bytes, ...]) -> None:
+    progress, lines = progress_of(*said)
+    assert "[redacted]" in "".join((*lines, *progress.last_lines()))
+    assert TOKEN not in "".join((*lines, *progress.last_lines()))
 
 
 def test_a_private_key_over_many_lines_and_pieces_is_not_passed_on() -> None:

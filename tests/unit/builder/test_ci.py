@@ -263,10 +263,18 @@ def github_commands(output: str) -> list[str]:
     return found
 
 
+def as_github_reads(line: str) -> str:
+    """What its runner makes of a command's escapes, in its order."""
+    for escape, char in (("%0D", "\r"), ("%0A", "\n"), ("%3A", ":"), ("%2C", ","), ("%25", "%")):
+        line = line.replace(escape, char)
+    return line
+
+
 @pytest.mark.parametrize("text", HOSTILE)
 def test_no_text_becomes_a_command(text: str) -> None:
     (line,) = annotation_lines(outcome_of(text))
     assert github_commands(line) == ["error"]
+    assert "\n" not in as_github_reads(line)
     properties = line[2:].partition("::")[0].removeprefix("error ").split(",")
     assert [one.partition("=")[0] for one in properties] == ["file", "line", "title"]
     assert properties[1:] == ["line=3", "title=builder verify%3A config"]
