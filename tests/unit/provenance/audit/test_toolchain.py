@@ -255,8 +255,9 @@ def test_without_a_replay_nothing_passes_in_silence(
     assert path in {one.path for one in findings.differences} | set(findings.unexplained_paths)
 
 
-def test_bytes_of_a_package_are_judged_without_a_replay() -> None:
-    findings = audit(change("usr/bin/tool", content=b"evil")(LAYER), replay=None)
+@pytest.mark.parametrize("content", [b"evil", b"\x7fELF so"], ids=["of nobody", "of another file"])
+def test_bytes_of_a_package_are_judged_without_a_replay(content: bytes) -> None:
+    findings = audit(change("usr/bin/tool", content=content)(LAYER), replay=None)
     assert "usr/bin/tool" in {one.path for one in findings.differences}
     assert "usr/bin/tool" not in findings.unexplained_paths
 
