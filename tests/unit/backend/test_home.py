@@ -30,7 +30,7 @@ from backend.projection.history import (
     write_history,
 )
 from backend.projection.logins import KEPT_FILES, logged_in, renewed
-from backend.projection.placing import Projection
+from backend.projection.placing import Projection, projection_of
 from backend.projection.routes import CredentialName, Route
 from backend.records import LaunchEnding, LaunchRecord
 from backend.requests import LaunchClass
@@ -406,6 +406,17 @@ def test_no_credential_is_kept_in_a_session(at: Bench, verified: VerifiedImage) 
     assert not any(word.encode() in one.content for word in said_words)
     lines = [json.loads(line)["said"] for line in one.content.splitlines()]
     assert lines == ["[redacted]"] * 5 + ["hello"]
+
+
+def test_what_was_given_is_found_in_a_session_without_its_shape(at: Bench, verified: VerifiedImage) -> None:
+    kept, plain = Kept(), dummy("word")
+    key = read_credential(named(Route.CLAUDE_API_KEY), f"{plain}\n".encode(), NOW)
+    history = History(CLAUDE, (HistoryFile(PLACE, json.dumps({"said": plain}).encode(), 7),))
+    assert without_credentials(history, ()) == (history, ())
+    at.engine.answers[TAKING] = said(write_history(history))
+    in_session(at, verified, kept, History(CLAUDE), given=projection_of([key]))
+    (((one,), _),) = ((clean.files, left_out) for clean, left_out in kept.sessions)
+    assert json.loads(one.content) == {"said": "[redacted]"}
 
 
 HOSTILE: dict[str, Callable[[tarfile.TarInfo], None]] = {
