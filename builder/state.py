@@ -283,11 +283,13 @@ def _identity_words(path: Path) -> list[str]:
 
 def _remove_even_if_interrupted(path: Path) -> None:
     """A signal that comes in the middle is answered once the rest is gone too."""
+    ended = False
     try:
         remove_tree(path)
-    except BaseException:
-        remove_tree(path)
-        raise
+        ended = True
+    finally:
+        if not ended:
+            remove_tree(path)
 
 
 @contextmanager

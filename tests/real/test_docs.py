@@ -26,7 +26,8 @@ pytestmark = pytest.mark.real
 GUARDED, LOST = "docs/how-to/protect-the-keys.md", "docs/how-to/lose-a-key.md"
 OFFLINE, TEAM = "docs/tutorial/offline.md", "docs/tutorial/team-and-ci.md"
 # Who begins here has nothing; all other pages start where the first of them ends.
-FRESH = ("docs/tutorial/first-image.md", FIRST_AGENT)
+FIRST_IMAGE = "docs/tutorial/first-image.md"
+FRESH = (FIRST_IMAGE, FIRST_AGENT)
 # These build anew, from a small project; all but the first start with its image.
 SMALL = (GUARDED, LOST, OFFLINE, TEAM)
 # Put before the program: an agent's run is where its provider is; who has the archive has no network.
@@ -75,8 +76,9 @@ def registry(request: pytest.FixtureRequest, kept_state: State, tmp_path: Path) 
         yield {"REGISTRY": running.address}
 
 
-# Typed by hand so far, and not yet seen to pass here on a busy machine: in the long set until they are.
-LONG = (OFFLINE, TEAM)
+# Minutes each, of commands that other tests type too: the README's first command makes a first image, and
+# sharing, keys and work without a network have real tests. With --long they are typed as they stand there.
+LONG = (FIRST_IMAGE, OFFLINE, TEAM, SHARED, GUARDED, LOST)
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import pytest
 from tests.sabotage.edits import EDITS, Edit
 
 ROOT = Path(__file__).resolve().parents[2]
-SOME = 8  # each takes some seconds
+SOME = 4  # each takes some seconds, half a minute on a busy machine
 
 
 def of_this_program() -> list[Edit]:
