@@ -12,7 +12,10 @@ from typing import Any
 
 
 def copy_state(state: Path, copy: Path) -> None:
-    """A private copy; blobs and artifacts are hard links, since nobody changes them in place."""
+    """A private copy; blobs and artifacts are hard links, since nobody changes them in place.
+
+    What processes that use the state just now hold in it comes and goes, and is theirs.
+    """
 
     def link_or_copy(source: str, target: str) -> None:
         if "/blobs/" in source or "/store/" in source:
@@ -20,8 +23,10 @@ def copy_state(state: Path, copy: Path) -> None:
         else:
             shutil.copy2(source, target)
 
-    shutil.copytree(state, copy, copy_function=link_or_copy, ignore=shutil.ignore_patterns("bootstrap"))
-    (copy / "bootstrap").mkdir(mode=0o700)
+    theirs = ("bootstrap", "staging", "turns", "leases")
+    shutil.copytree(state, copy, copy_function=link_or_copy, ignore=shutil.ignore_patterns(*theirs))
+    for name in theirs:
+        (copy / name).mkdir(mode=0o700)
     copy.chmod(0o700)
 
 
