@@ -2516,7 +2516,7 @@ EDITS = (
         "backend/terminal_modes.py",
         'self._carried = cut[0] if cut else b""',
         'self._carried = b""',
-        _MODES + "test_however_it_is_cut",
+        _MODES + "test_a_code_is_known_wherever_it_is_cut",
     ),
     Edit(
         "backend/terminal_guard.py",
@@ -2822,7 +2822,7 @@ EDITS = (
         "provenance/scan/collect.py",
         "hide(text, self._known) if self._known else text",
         "text",
-        _KNOWN + "test_all_the_way_through_the_child_and_shown_nowhere",
+        _KNOWN + "test_a_place_is_shown_without_the_value",
     ),
     Edit(
         "builder/registry/bringing.py",

@@ -73,6 +73,17 @@ def test_a_reset_is_not_believed() -> None:
     assert modes.undo == b"\x1b[?1003l"
 
 
+@pytest.mark.parametrize("on", [on for on, _ in ON.values()], ids=list(ON))
+def test_a_code_is_known_wherever_it_is_cut(on: bytes) -> None:
+    whole = Modes()
+    whole.feed(on)
+    for at in range(1, len(on)):
+        parts = Modes()
+        parts.feed(on[:at])
+        parts.feed(on[at:])
+        assert parts.undo == whole.undo
+
+
 CODES = st.sampled_from([code for pair in ON.values() for code in pair])
 OUTPUT = st.lists(
     st.one_of(CODES, st.binary(max_size=12), st.sampled_from([b"\x1b", b"\x1b[", b"\x1b[?", b"\x1b[?1049"]))

@@ -16,6 +16,8 @@ from hypothesis import strategies as st
 
 from images.credentials import Secret
 from images.errors import UsageError
+from provenance.scan.allow import Packages, shipped_allow_list
+from provenance.scan.collect import Collector
 from provenance.scan.engine import Engine
 from provenance.scan.judge import judge
 from provenance.scan.known import known_shapes, parse_known
@@ -117,6 +119,11 @@ def test_any_value_at_all_in_what_is_written_most(value: bytes, before: bytes, a
         quote(value, safe="").encode(),
     ):
         assert found(engine, before + b" " + written + b"\0" + after) == {"known-value-1"}
+
+
+def test_a_place_is_shown_without_the_value() -> None:
+    collector = Collector(KEY, shipped_allow_list(), Packages(), (Secret(DULL.encode()),))
+    assert collector.shown(f"home/{DULL}/notes") == "home/[redacted]/notes"
 
 
 def test_all_the_way_through_the_child_and_shown_nowhere(tmp_path: Path) -> None:
