@@ -27,7 +27,7 @@ _USE: Final = "use.lock"
 _ID: Final = re.compile(rf"[0-9a-f]{{{2 * _ID_BYTES}}}")
 _FOLDERS: Final = (
     *("store", "staging", "leases", "client", "bootstrap", "probe", "turns", "references", "candidates"),
-    *("logs", "sessions"),
+    *("logs", "sessions", "scans"),
 )
 _ANOTHER: Final = "choose another place for the state: --state DIR, or XDG_STATE_HOME"
 
@@ -106,6 +106,11 @@ class State:
     def sessions(self) -> Path:
         """What agents remember of earlier runs: one directory for each session."""
         return self.root / "sessions"
+
+    @property
+    def scans(self) -> Path:
+        """What builds found clean: one file for each layer, under a code of this state's own."""
+        return self.root / "scans"
 
     @property
     def turns(self) -> Path:

@@ -28,6 +28,7 @@ from images.lock import Lock, LockSummary
 from images.oci import OciImage, Platform
 from images.render import BuildContext, render
 from provenance.scan.accept import CleanImage, accept
+from provenance.scan.memory import LayerMemory
 from provenance.statements import DetectedImage
 
 
@@ -90,13 +91,19 @@ def build_context(
         )
 
 
-def scan_for_credentials(bench: Bench, image: OciImage, lock: Lock) -> CleanImage:
-    """Scan every byte in a child, and say what was seen. CredentialFound otherwise."""
+def scan_for_credentials(
+    bench: Bench, image: OciImage, lock: Lock, memory: LayerMemory | None = None
+) -> CleanImage:
+    """Scan every byte in a child, and say what was seen. CredentialFound otherwise.
+
+    ``memory``: layers that it found clean before are hashed, and not scanned again.
+    """
     reporter = bench.workshop.reporter
     with reporter.step("scan every byte for credentials"):
-        report = scan_built(image, lock, image.platform, bench.workshop.store)
+        report = scan_built(image, lock, image.platform, bench.workshop.store, memory)
+    before = f", {memory.recalled} layers of it in an earlier build" if memory and memory.recalled else ""
     reporter.say(
-        f"scan: {report.verdict}, {report.bytes_scanned / 1e6:.0f} MB, ruleset {report.ruleset}, "
+        f"scan: {report.verdict}, {report.bytes_scanned / 1e6:.0f} MB{before}, ruleset {report.ruleset}, "
         f"{len(report.cleared)} published samples cleared, {report.opened} archives inside opened, "
         f"{report.unanswered} not"
     )

@@ -142,13 +142,14 @@ def _build_and_look(
     # Imported when they are needed: a known image is answered without engine, BuildKit and scanner.
     from builder.building.bench import build_lock, detect_agents, open_bench, scan_for_credentials  # noqa: PLC0415
     from builder.script_check import require_own_commands, require_own_scripts  # noqa: PLC0415
+    from provenance.scan.memory import LayerMemory  # noqa: PLC0415
 
     fetch_missing(workshop, lock)
     require_own_scripts(lock, workshop.store)
     require_own_commands(lock, workshop.store)
     with open_bench(workshop, now) as bench, workshop.state.staging("build") as staging:
         built = build_lock(bench, lock, summary.platform, staging)
-        clean = scan_for_credentials(bench, built, lock)
+        clean = scan_for_credentials(bench, built, lock, LayerMemory(workshop.state.scans))
         # By hash into the state's own layout; what BuildKit wrote goes away with the staging directory.
         image = import_image(built.layout, built.digest, workshop.state.layout)
         return detect_agents(bench, accept(clean.report, image), summary)

@@ -13,6 +13,7 @@ from images.lock import Lock
 from images.oci import OciImage, Platform
 from provenance.scan.allow import PackageTree
 from provenance.scan.answering import answer
+from provenance.scan.memory import LayerMemory
 from provenance.scan.report import ScanReport
 from provenance.scan.run import ChildResult, scan_archive, scan_image
 
@@ -20,10 +21,19 @@ DEADLINE = 900.0  # seconds; the full image takes a few
 _MOST_OUTPUT = 64 * 1024 * 1024
 
 
-def scan_built(image: OciImage, lock: Lock, platform: Platform, store: ContentStore) -> ScanReport:
-    """Scan an image whose lock is known, and say what the base or a locked artifact answers for."""
+def scan_built(
+    image: OciImage,
+    lock: Lock,
+    platform: Platform,
+    store: ContentStore,
+    memory: LayerMemory | None = None,
+) -> ScanReport:
+    """Scan an image whose lock is known, and say what the base or a locked artifact answers for.
+
+    ``memory``: for a build alone. Who looks a second time (verification, a rebuild) reads every byte again.
+    """
     packages = package_trees(lock, platform)
-    report = scan_image(image, key=_fresh_key(), run_child=run_child, packages=packages)
+    report = scan_image(image, key=_fresh_key(), run_child=run_child, packages=packages, memory=memory)
     return answer(report, image, lock, lambda artifact: store.open(artifact.integrity, artifact.id))
 
 

@@ -31,6 +31,7 @@ from images.errors import BuilderError, VerifyFailed
 from provenance.layout import Rehash, blob_path, open_image
 from provenance.layout_writing import drop_manifests
 from provenance.ledger import open_ledger
+from provenance.scan.memory import entries, entry_path
 from provenance.writing import abandoned, state_errors
 
 _HEX: Final = re.compile(r"[0-9a-f]{64}")
@@ -54,6 +55,7 @@ class Thing(StrEnum):
     BOOTSTRAP = "bootstrap"
     CANDIDATE = "candidate"
     LOG = "log"
+    SCAN = "scan"
     ENGINE_IMAGE = "engine-image"
 
 
@@ -139,6 +141,7 @@ def _plan(state: State, request: GcRequest, holdings: Holdings) -> list[Removal]
     # What is loose but young stays whole: its blobs too.
     staying = holdings.loose.keys() - going
     found += _blobs(state, holdings, staying, young)
+    found += _scans(state, holdings, staying, young)
     found += _artifacts(state, holdings, young)
     found += _caches(state, holdings)
     found += _bootstrap(state, request.host)
@@ -192,6 +195,7 @@ def _under_way(state: State) -> Iterator[Removal]:
 def _written_to(state: State) -> Iterator[Path]:
     """Every folder in which something is written under a temporary name first."""
     yield from (state.root, state.references, state.probe, state.client_home, state.bootstrap, state.store)
+    yield state.scans
     yield from (state.layout, state.layout / "blobs" / "sha256")
     yield from sorted(state.store.glob("sha*/??"))
 
@@ -230,6 +234,14 @@ def _caches(state: State, holdings: Holdings) -> Iterator[Removal]:
         match = _BUILDX.fullmatch(path.name)
         if match and Digest.from_hex(match[1]) not in holdings.held:
             yield Removal(Thing.BUILDX, path.name[:20], _size(path), "of a build container not in use", path)
+
+
+def _scans(state: State, holdings: Holdings, staying: Iterable[Digest], young: _Young) -> Iterator[Removal]:
+    """What was found of layers that no image has any more."""
+    held = {entry_path(state.scans, one) for one in holdings.blobs | _blobs_of(holdings, staying)}
+    for path in entries(state.scans):
+        if path not in held and not young(path):
+            yield Removal(Thing.SCAN, path.name, _size(path), "of a layer that no image has", path)
 
 
 def _bootstrap(state: State, host: Host) -> Iterator[Removal]:

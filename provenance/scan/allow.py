@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from importlib import resources
 
@@ -76,10 +76,11 @@ class AllowList:
     """Entries by what they are bound to; never by path alone."""
 
     def __init__(
-        self, values: Iterable[AllowedValue], places: Iterable[AllowedPlace], digest: Digest
+        self, values: Sequence[AllowedValue], places: Iterable[AllowedPlace], digest: Digest
     ) -> None:
         self._values = {(entry.rule, entry.sha256): entry.id for entry in values}
         self._places = {(e.rule, e.package, e.version, e.path): e.id for e in places}
+        self._hashes = {entry.id: entry.sha256 for entry in values}
         self.digest = digest
         self.ids = frozenset(self._values.values()) | frozenset(self._places.values())
 
@@ -90,6 +91,10 @@ class AllowList:
         if by_value or located is None:
             return by_value or ""
         return self._places.get((rule, located.package, located.version, located.path), "")
+
+    def value_hash(self, entry: str) -> str | None:
+        """The SHA-256 of the value that an entry is bound to; None for a place, and for no entry of ours."""
+        return self._hashes.get(entry)
 
 
 def shipped_allow_list() -> AllowList:

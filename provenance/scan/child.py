@@ -12,8 +12,8 @@ from provenance.scan.collect import shown_text
 from provenance.scan.engine import Engine
 from provenance.scan.incomplete import incomplete_report
 from provenance.scan.known import known_shapes
-from provenance.scan.passes import scan_sources
-from provenance.scan.report import ScanReport
+from provenance.scan.layer_report import to_lines
+from provenance.scan.passes import Scanned, scan_and_tell
 from provenance.scan.report_json import report_to_json
 from provenance.scan.request import EXIT_REFUSED, MAX_REQUEST, ScanRequest, Target, read_request
 from provenance.scan.sources import Sources, image_sources, with_referrers
@@ -25,16 +25,18 @@ def main() -> int:
     """0: a report was written. EXIT_REFUSED: no image there, as standard error says. Else: a crash."""
     try:
         request = read_request(sys.stdin.buffer.read(MAX_REQUEST + 1))
-        report = _scan(request)
+        scanned = _scan(request)
     except UsageError as refused:
         sys.stderr.write(f"{shown_text(refused.what)}\n")
         return EXIT_REFUSED
-    sys.stdout.buffer.write(report_to_json(report))
+    sys.stdout.buffer.write(report_to_json(scanned.report))
+    if request.tell_layers:
+        sys.stdout.buffer.write(to_lines(scanned.layers))
     sys.stdout.buffer.flush()
     return 0
 
 
-def _scan(request: ScanRequest) -> ScanReport:
+def _scan(request: ScanRequest) -> Scanned:
     allow = shipped_allow_list()
     try:
         sources = _sources(request)
@@ -42,8 +44,8 @@ def _scan(request: ScanRequest) -> ScanReport:
         if broken.reason == NOT_FOUND:
             raise UsageError(broken.what, where=broken.where) from None
         subject = request.digest or f"archive:{request.path.name}"
-        return incomplete_report(subject, allow, shown_text(str(broken)))
-    return scan_sources(sources, request, allow, Engine(known=known_shapes(request.known)))
+        return Scanned(incomplete_report(subject, allow, shown_text(str(broken))), ())
+    return scan_and_tell(sources, request, allow, Engine(known=known_shapes(request.known)))
 
 
 def _sources(request: ScanRequest) -> Sources:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 import hmac
 import threading
-from dataclasses import dataclass, field
+from collections import Counter
+from dataclasses import dataclass, field, replace
 
 from images.credentials import Secret
 from images.redaction import hide, redact
@@ -19,6 +20,7 @@ from provenance.scan.report import (
     Finding,
     OpaqueMember,
     Place,
+    ScanReport,
 )
 
 MAX_PATH = 512
@@ -31,8 +33,9 @@ class Collected:
 
     findings: dict[tuple[str, Place], Finding] = field(default_factory=dict)
     cleared: dict[tuple[str, Place], Cleared] = field(default_factory=dict)
-    opened: int = 0
-    opened_bytes: int = 0
+    # Of each layer.
+    opened: Counter[str] = field(default_factory=Counter)
+    opened_bytes: Counter[str] = field(default_factory=Counter)
     opaque: list[OpaqueMember] = field(default_factory=list)
     opaque_count: int = 0
     coverage: list[BlobCoverage] = field(default_factory=list)
@@ -60,7 +63,7 @@ class Collector:
         """One credential at an unredacted place."""
         entry = self._allow.entry_for(rule, value, self._packages.locate(place.path))
         shown = Place(place.kind, place.blob, self.shown(place.path), place.offset)
-        finding = Finding(rule, shown, keyed_hash(self._key, value))
+        finding = Finding(rule, shown, keyed_hash(self._key, hashlib.sha256(value).hexdigest()))
         with self._lock:
             gathered = self.collected
             if entry:
@@ -68,19 +71,17 @@ class Collector:
             else:
                 gathered.findings.setdefault((rule, shown), finding)
                 gathered.files.setdefault((rule, shown), (place.blob, place.path.partition(INSIDE)[0]))
-            if len(gathered.findings) + len(gathered.cleared) <= MAX_FINDINGS:
-                return
-        raise TooMany(f"more than {MAX_FINDINGS} findings")
+        self._require_few()
 
     def shown(self, text: str) -> str:
         """As :func:`shown_text`, and without the operator's own values."""
         return shown_text(hide(text, self._known) if self._known else text)
 
-    def opened(self, files: int, size: int) -> None:
+    def opened(self, layer: str, files: int, size: int) -> None:
         """Archives that were opened, and how much was scanned of what they hold."""
         with self._lock:
-            self.collected.opened += files
-            self.collected.opened_bytes += size
+            self.collected.opened[layer] += files
+            self.collected.opened_bytes[layer] += size
 
     def opaque(self, member: OpaqueMember, unhashed: str = "") -> None:
         """An archive that was not opened, or not to its end. ``unhashed``: its path, if nobody hashed it."""
@@ -97,6 +98,24 @@ class Collector:
         with self._lock:
             self.collected.coverage.append(blob)
 
+    def settled(self, part: ScanReport) -> None:
+        """What an earlier scan found in the same layer: the same report comes of it as of another scan."""
+        (coverage,) = part.coverage
+        self.opened(coverage.digest, part.opened, part.opened_bytes)
+        for member in part.opaque:
+            self.opaque(member)
+        with self._lock:
+            for one in part.cleared:
+                sha256 = self._allow.value_hash(one.entry) or ""
+                finding = replace(one.finding, hash=keyed_hash(self._key, sha256))
+                self.collected.cleared.setdefault((finding.rule, finding.place), Cleared(finding, one.entry))
+        self._require_few()
+        self.covered(coverage)
+
+    def _require_few(self) -> None:
+        if len(self.collected.findings) + len(self.collected.cleared) > MAX_FINDINGS:
+            raise TooMany(f"more than {MAX_FINDINGS} findings")
+
     def incomplete(self, reason: str) -> None:
         """Something was not read."""
         with self._lock:
@@ -108,9 +127,12 @@ class TooMany(Exception):
     """The image is full of findings: the answer is clear, and the pass ends."""
 
 
-def keyed_hash(key: Secret, value: bytes) -> str:
-    """16 hex digits that tell findings apart and give nothing away without the key."""
-    return hmac.new(key.reveal(), value, hashlib.sha256).hexdigest()[:16]
+def keyed_hash(key: Secret, sha256: str) -> str:
+    """16 hex digits that tell findings apart and give nothing away without the key.
+
+    ``sha256``: of the value, so that what the allow-list names by it needs no value for the same answer.
+    """
+    return hmac.new(key.reveal(), sha256.encode(), hashlib.sha256).hexdigest()[:16]
 
 
 def shown_text(text: str) -> str:

@@ -175,7 +175,7 @@ class FileReading:
         except NotOpened as why:
             self._opener.opaque(self, digest, self._size, str(why))
         else:
-            self._opener.collector.opened(1, 0)
+            self._opener.collector.opened(self._opener.blob, 1, 0)
 
     def _check(self) -> None:
         if self._broken:
@@ -222,7 +222,7 @@ class FileReading:
                 self._pass(chunk, inside)
                 scan.feed(memoryview(chunk))
             scan.finish()
-        opener.collector.opened(0, scan.scanned)
+        opener.collector.opened(opener.blob, 0, scan.scanned)
         self._scan_name(part.name)
         inside.finish()
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 
 from images.credentials import RULESET_VERSION
 from images.digests import Digest
 from images.errors import VerifyFailed
+from images.oci import MEDIA_LAYER_TAR
 from provenance.layers import layer_chunks
 from provenance.scan.allow import AllowList, Packages
 from provenance.scan.collect import Collector, TooMany
@@ -18,6 +19,7 @@ from provenance.scan.documents import judge_document
 from provenance.scan.engine import Engine, EngineStopped
 from provenance.scan.judge import judge
 from provenance.scan.layer import LayerPass, LinkedPath
+from provenance.scan.layer_report import layer_reports
 from provenance.scan.lookinside import MAX_LOOK_INSIDE, apply_rules
 from provenance.scan.places import PathTable
 from provenance.scan.report import IN_FILES, BlobCoverage, Place, ScanReport
@@ -27,8 +29,21 @@ from provenance.scan.sources import DocumentSource, LayerSource, Sources
 from provenance.scan.tarwalk import Member, MemberKind, TarWalker, Unreadable
 
 
+@dataclass(frozen=True, slots=True)
+class Scanned:
+    """The report, and what each layer adds to it that can be said of it alone."""
+
+    report: ScanReport
+    layers: tuple[ScanReport, ...]
+
+
 def scan_sources(sources: Sources, request: ScanRequest, allow: AllowList, engine: Engine) -> ScanReport:
     """The report. Faults of the image are in it as incomplete; only a fault of ours raises."""
+    return scan_and_tell(sources, request, allow, engine).report
+
+
+def scan_and_tell(sources: Sources, request: ScanRequest, allow: AllowList, engine: Engine) -> Scanned:
+    """The same, with the reports of its layers: none when a link leads from one layer into another."""
     table = PathTable()
     collector = Collector(request.key, allow, Packages(request.packages), request.known)
     for reason in sources.missing:
@@ -37,7 +52,12 @@ def scan_sources(sources: Sources, request: ScanRequest, allow: AllowList, engin
     for document in (*sources.documents, *extra):
         _scan_document(document, engine, collector)
 
+    settled = {part.subject: part for part in request.settled}
+
     def scan_layer(source: LayerSource) -> list[LinkedPath]:
+        if str(source.layer.digest) in settled:
+            _settle(source, settled[str(source.layer.digest)], collector)
+            return []
         layer_pass = LayerPass(str(source.layer.digest), engine.finder(), table, collector)
         try:
             with source.open() as file:
@@ -52,7 +72,20 @@ def scan_sources(sources: Sources, request: ScanRequest, allow: AllowList, engin
     if linked:
         _look_at_links(sources.layers, linked, collector)
     _hash_files(sources.layers, collector)
-    return _report(sources.subject, allow, collector)
+    report = _report(sources.subject, allow, collector)
+    return Scanned(report, () if linked else layer_reports(report, collector.collected, allow))
+
+
+def _settle(source: LayerSource, part: ScanReport, collector: Collector) -> None:
+    """Hash what is stored, every byte, in place of a scan: what was remembered is about these bytes alone."""
+    try:
+        stored = replace(source.layer, media_type=MEDIA_LAYER_TAR)  # as it is, not decompressed
+        with source.open() as file:
+            for _ in layer_chunks(file, stored, None, str(source.layer.digest)):
+                pass
+        collector.settled(part)
+    except (VerifyFailed, TooMany) as gone:
+        collector.incomplete(f"layer {source.layer.digest}: {gone}")
 
 
 def _scan_document(document: DocumentSource, engine: Engine, collector: Collector) -> None:
@@ -186,8 +219,8 @@ def _report(subject: str, allow: AllowList, collector: Collector) -> ScanReport:
         coverage=tuple(sorted(gathered.coverage, key=lambda blob: (blob.kind, blob.digest))),
         findings=tuple(gathered.findings[key] for key in sorted(gathered.findings, key=str)),
         cleared=tuple(gathered.cleared[key] for key in sorted(gathered.cleared, key=str)),
-        opened=gathered.opened,
-        opened_bytes=gathered.opened_bytes,
+        opened=gathered.opened.total(),
+        opened_bytes=gathered.opened_bytes.total(),
         opaque=tuple(sorted(gathered.opaque, key=lambda one: (one.layer, one.path, one.digest, one.reason))),
         opaque_count=gathered.opaque_count,
         incomplete=tuple(sorted(set(gathered.incomplete))),

@@ -56,7 +56,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One credential. ``hash``: HMAC-SHA-256 of its value under the run's key, 16 hex digits.
+    """One credential. ``hash``: HMAC-SHA-256 of its value's SHA-256 under the run's key, 16 hex digits.
 
     ``file``: digest of the layer's own file that it lies in, where it lies in one.
     """

@@ -10,9 +10,11 @@ from pathlib import Path
 
 from images.credentials import Secret
 from images.digests import Digest
-from images.errors import UsageError
+from images.errors import CredentialFound, UsageError
 from images.strictjson import JsonValue, read_object
-from provenance.scan.allow import PackageTree
+from provenance.scan.allow import PackageTree, shipped_allow_list
+from provenance.scan.layer_report import from_lines, to_lines
+from provenance.scan.report import ScanReport
 
 MAX_REQUEST = 64 << 20
 # The child's exit code for "there is no image": the parent tells it from a crash by it.
@@ -32,6 +34,7 @@ class ScanRequest:
     """``key``: of the short hashes, fresh for each run. ``documents``: (name, bytes) of bundles.
 
     ``known``: the operator's own values. They are here alone: not in argv, not in the environment.
+    ``settled``: layers that are hashed and not scanned again. ``tell_layers``: a report of each layer too.
     """
 
     target: Target
@@ -42,6 +45,8 @@ class ScanRequest:
     documents: tuple[tuple[str, bytes], ...] = ()
     packages: tuple[PackageTree, ...] = ()
     known: tuple[Secret, ...] = ()
+    settled: tuple[ScanReport, ...] = ()
+    tell_layers: bool = False
 
     def to_json(self) -> bytes:
         """For the child alone: it holds the key and the known values."""
@@ -55,6 +60,8 @@ class ScanRequest:
                 "documents": [[name, base64.b64encode(raw).decode()] for name, raw in self.documents],
                 "packages": [[tree.prefix, tree.name, tree.version] for tree in self.packages],
                 "known": [[base64.b64encode(value.reveal()).decode()] for value in self.known],
+                "settled": to_lines(self.settled).decode(),
+                "tellLayers": self.tell_layers,
             }
         ).encode()
 
@@ -64,7 +71,7 @@ def read_request(raw: bytes) -> ScanRequest:
     document = read_object(raw, "scan request", max_bytes=MAX_REQUEST)
     try:
         return _request(document)
-    except (KeyError, ValueError) as broken:
+    except (KeyError, ValueError, CredentialFound) as broken:
         why = f"not the request of a scan: {type(broken).__name__}"  # which may hold the key
         raise UsageError(why, where="scan request") from None
 
@@ -86,6 +93,8 @@ def _request(document: dict[str, JsonValue]) -> ScanRequest:
         ),
         packages=tuple(PackageTree(*row) for row in _rows(document["packages"], 3)),
         known=tuple(Secret(base64.b64decode(encoded)) for (encoded,) in _rows(document["known"], 1)),
+        settled=from_lines(_text(document["settled"]).encode(), shipped_allow_list()),
+        tell_layers=document["tellLayers"] is True,
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -14,7 +14,9 @@ from images.errors import CredentialFound, UsageError
 from images.oci import OciImage
 from provenance.scan.allow import PackageTree, shipped_allow_list
 from provenance.scan.incomplete import incomplete_report
-from provenance.scan.report import ScanReport
+from provenance.scan.layer_report import from_lines
+from provenance.scan.memory import LayerMemory
+from provenance.scan.report import ScanReport, Verdict
 from provenance.scan.report_json import report_from_json
 from provenance.scan.request import EXIT_REFUSED, ScanRequest, Target
 from provenance.scan.ruleset import ruleset_digest
@@ -45,13 +47,17 @@ def scan_image(
     packages: Iterable[PackageTree] = (),
     known: tuple[Secret, ...] = (),
     threads: int = 2,
+    memory: LayerMemory | None = None,
 ) -> ScanReport:
     """Scan every byte of an image of a layout, and ``documents`` (bundles, attestations) with it.
 
     ``key``: at least 16 random bytes, fresh for this run. ``packages``: which directories hold which package
     of the lock. ``known``: values of the operator's own, to be found in any spelling. A child that crashed,
-    was ended or wrote no report is an *incomplete* report, never an error.
+    was ended or wrote no report is an *incomplete* report, never an error. ``memory``: layers that it knows
+    are hashed and not scanned again, and it learns of the others; not beside ``known`` values.
     """
+    if known:
+        memory = None  # what is remembered was not searched for these
     request = ScanRequest(
         target=Target.IMAGE,
         path=image.layout.absolute(),
@@ -61,12 +67,17 @@ def scan_image(
         documents=tuple(documents),
         packages=tuple(packages),
         known=known,
+        settled=memory.recall(image) if memory else (),
+        tell_layers=memory is not None,
     )
     try:
-        report = _ask(request, run_child, subject=image.digest)
+        report, layers = _ask(request, run_child, subject=image.digest)
     except UsageError as gone:
         return incomplete_report(image.digest, shipped_allow_list(), str(gone))
-    return _check_answer(report, image, request)
+    checked = _check_answer(report, image, request)
+    if memory and checked.verdict is Verdict.CLEAN:
+        memory.remember(image, _learned(checked, image, layers, request))
+    return checked
 
 
 def scan_archive(
@@ -91,10 +102,14 @@ def scan_archive(
         threads=threads,
         known=known,
     )
-    return _ask(request, run_child, subject=digest or f"archive:{path.name}")
+    report, _ = _ask(request, run_child, subject=digest or f"archive:{path.name}")
+    return report
 
 
-def _ask(request: ScanRequest, run_child: RunChild, *, subject: str) -> ScanReport:
+def _ask(
+    request: ScanRequest, run_child: RunChild, *, subject: str
+) -> tuple[ScanReport, tuple[ScanReport, ...]]:
+    """The report, and those of its layers if they were asked for."""
     allow = shipped_allow_list()
     result = run_child(CHILD_ARGV, request.to_json())
     if result.exit_code == EXIT_REFUSED:
@@ -105,11 +120,22 @@ def _ask(request: ScanRequest, run_child: RunChild, *, subject: str) -> ScanRepo
         )
     if result.exit_code != 0:
         why = result.detail or f"ended with {result.exit_code}"
-        return incomplete_report(subject, allow, f"the scanning process failed: {why}")
+        return incomplete_report(subject, allow, f"the scanning process failed: {why}"), ()
     try:
-        return report_from_json(result.stdout)
+        if not request.tell_layers:
+            return report_from_json(result.stdout), ()
+        whole, _, layers = result.stdout.partition(b"\n")
+        return report_from_json(whole), from_lines(layers, allow)
     except CredentialFound as broken:
-        return incomplete_report(subject, allow, str(broken))
+        return incomplete_report(subject, allow, str(broken)), ()
+
+
+def _learned(
+    report: ScanReport, image: OciImage, parts: tuple[ScanReport, ...], request: ScanRequest
+) -> Iterator[ScanReport]:
+    """The reports of layers of this image that were scanned just now, and agree with the whole one."""
+    ours = {str(layer.digest) for layer in image.manifest.layers} - {one.subject for one in request.settled}
+    yield from (one for one in parts if one.subject in ours and set(one.coverage) <= set(report.coverage))
 
 
 def _check_answer(report: ScanReport, image: OciImage, request: ScanRequest) -> ScanReport:

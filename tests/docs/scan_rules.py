@@ -32,6 +32,11 @@ through the same shapes, paths and names; a place inside has a `!` before it. Wh
 format, encrypted, cut short, a wrong check sum, beyond a limit, readers would differ on it) is *opaque*: with
 path, reason and hash ([how one is answered for](../how-to/scan-any-image.md)).
 
+A build does not scan a layer again that it found clean before, with the same tables, engine and program: it
+hashes the layer's bytes, and the report is the same to the byte
+([ADR 41](../adr/0041-a-build-remembers-clean-layers.md)). `builder verify`, `builder scan` and a scan for
+values of your own (`--known`) always read everything.
+
 A clean result says: *no match under this ruleset*. It does not say that there is no secret.
 """
 

@@ -68,6 +68,7 @@ _STRICT_TAR = "tests/unit/provenance/test_stricttar.py::"
 _WHEEL = "tests/unit/builder/test_wheel.py::"
 _NESTED = "tests/unit/provenance/scan/test_nested.py::"
 _KNOWN = "tests/unit/provenance/scan/test_known.py::"
+_MEMORY = "tests/unit/provenance/scan/test_memory.py::"
 _ANSWERING = "tests/unit/provenance/scan/test_answering.py::"
 _OPENED = "tests/unit/provenance/test_opened_archives.py::"
 _REPORT = "tests/unit/provenance/scan/test_report.py::"
@@ -2640,7 +2641,7 @@ EDITS = (
     ),
     Edit(
         "provenance/scan/request.py",
-        "    except (KeyError, ValueError) as broken:\n",
+        "    except (KeyError, ValueError, CredentialFound) as broken:\n",
         "    except KeyError as broken:\n",
         _ODD_ANSWERS + "test_a_request_of_another_form_is_refused_without_its_key",
     ),
@@ -2901,5 +2902,59 @@ EDITS = (
         'if one.startswith("/"))\n',
         "if one)\n",
         _HELPER + "test_a_helper_is_found_on_absolute_paths_alone",
+    ),
+    Edit(
+        "provenance/scan/memory.py",
+        "        if not hmac.compare_digest(code, self._code(said)):\n",
+        "        if not code:\n",
+        _MEMORY + "test_no_bit_of_an_entry_is_free",
+    ),
+    Edit(
+        "provenance/scan/memory.py",
+        "        if head != self._depends_on(layer, diff_id):\n",
+        "        if not head:\n",
+        _MEMORY + "test_other_tables_engine_program_diff_id_or_type_are_a_scan",
+    ),
+    Edit(
+        "provenance/scan/memory.py",
+        "            if stat.S_ISREG(found.st_mode) and alone and",
+        "            if stat.S_ISREG(found.st_mode) and",
+        _MEMORY + "test_an_entry_of_another_user_is_a_scan",
+    ),
+    Edit(
+        "provenance/scan/run.py",
+        "        memory = None  # what is remembered was not searched for these\n",
+        "        pass\n",
+        _MEMORY + "test_given_values_are_searched_in_every_layer",
+    ),
+    Edit(
+        "provenance/scan/run.py",
+        "if one.subject in ours and set(one.coverage)",
+        "if set(one.coverage)",
+        _MEMORY + "test_a_scanner_that_was_taken_over_speaks_of_no_other_layer",
+    ),
+    Edit(
+        "provenance/scan/passes.py",
+        "for _ in layer_chunks(file, stored, None, str(source.layer.digest)):\n",
+        "for _ in file:\n",
+        _MEMORY + "test_bytes_that_changed_since_are_never_clean",
+    ),
+    Edit(
+        "provenance/scan/passes.py",
+        "() if linked else layer_reports(",
+        "layer_reports(",
+        _MEMORY + "test_what_does_not_depend_on_a_clean_layers_bytes_alone_is_not_kept",
+    ),
+    Edit(
+        "provenance/scan/layer_report.py",
+        "        if not bare or allow.value_hash(one.entry) is None:\n",
+        "        if not bare:\n",
+        _MEMORY + "test_what_does_not_depend_on_a_clean_layers_bytes_alone_is_not_kept",
+    ),
+    Edit(
+        "builder/building/rebuilding.py",
+        "scan_for_credentials(bench, again, lock)",
+        "scan_for_credentials(bench, again, lock, LayerMemory(workshop.state.scans))",
+        "tests/unit/builder/test_scanning_again.py::test_only_the_build_remembers_layers",
     ),
 )

@@ -5,18 +5,24 @@ from __future__ import annotations
 import io
 import json
 import tarfile
+from dataclasses import replace
 from pathlib import Path
 
 from images.credential_places import PATH_RULES
 from images.credentials import Secret
 from images.digests import Digest
-from provenance.scan.allow import ALLOW_FILE, PackageTree, parse_allow_list
+from images.oci import OciImage
+from provenance.scan.allow import ALLOW_FILE, PackageTree, parse_allow_list, shipped_allow_list
 from provenance.scan.archive import open_archive
 from provenance.scan.archive_sources import archive_sources
 from provenance.scan.documents import judge_document
+from provenance.scan.layer_report import from_lines, to_lines
 from provenance.scan.lookinside import look_inside
+from provenance.scan.memory import Seal
+from provenance.scan.report import ScanReport, Verdict
 from provenance.scan.report_json import report_from_json, report_to_json
 from provenance.scan.request import ScanRequest, Target, read_request
+from provenance.scan.ruleset import engine_identity, ruleset_digest
 from provenance.scan.sniff import nested_format
 from provenance.scan.tarwalk import Member, TarWalker, Unreadable
 from tests.fakes.audited import layer_bytes
@@ -107,6 +113,47 @@ def scan_report(folder: Path) -> Ready:
         return report
 
     return Ready((seed,), look)
+
+
+@target(mutate_json)
+def report_of_a_layer(folder: Path) -> Ready:
+    """What the scanning child says of one layer alone, for later scans: clean, and of nothing else."""
+    allow = shipped_allow_list()
+    seed = to_lines((_of_first_layer(make_world(folder).image),))
+
+    def look(raw: bytes) -> object:
+        told = from_lines(raw, allow)
+        law(all(one.verdict is Verdict.CLEAN for one in told), "a layer that is not clean")
+        law(all([blob.digest for blob in one.coverage] == [one.subject] for one in told), "of another layer")
+        return told
+
+    return Ready((seed,), look)
+
+
+@target(mutate_bytes)
+def remembered_layer(folder: Path) -> Ready:
+    """A file of the state's memory of scans: it is ours to the last bit, or it is nothing."""
+    image = make_world(folder).image
+    layer, diff_id = image.manifest.layers[0], image.settings.diff_ids[0]
+    seal = Seal(Secret(b"k" * 32))
+    seed = seal.close(_of_first_layer(image), layer, diff_id)
+
+    def look(raw: bytes) -> object:
+        found = seal.open(raw, layer, diff_id)
+        law(bool(found) == (raw == seed), "what was never written counts, or what was does not")
+        return found
+
+    return Ready((seed,), look)
+
+
+def _of_first_layer(image: OciImage) -> ScanReport:
+    whole = report_on(image, opaque_count=0, engine=engine_identity())
+    return replace(
+        whole,
+        ruleset_digest=ruleset_digest(shipped_allow_list()),
+        subject=str(image.manifest.layers[0].digest),
+        coverage=whole.coverage[:1],
+    )
 
 
 @target(mutate_json, share=3)

@@ -33,6 +33,7 @@ from provenance.layout import list_images, open_image, read_index
 from provenance.layout_writing import write_blob
 from provenance.ledger import open_ledger
 from provenance.referrers import add_lock, read_referrers
+from provenance.scan.memory import entry_path
 from tests.fakes.engine import FakeEngine
 from tests.fakes.layouts import flip, put_manifest
 from tests.fakes.states import (
@@ -406,6 +407,9 @@ def test_what_dead_processes_left_goes_and_what_the_living_hold_stays(team: Team
     (state.layout / "blobs/sha256/.builder-new-abcdefgh").write_bytes(b"half")
     (state.store / ".builder-new-abcdefgh").write_bytes(b"half")
     (state.probe / "docker.json").write_text("{}")
+    known = entry_path(state.scans, open_image(state.layout, team.image.digest).manifest.layers[0].digest)
+    for path in (known, entry_path(state.scans, Digest.of(b"gone"))):
+        path.write_bytes(b"123")
     buildx = f"buildx-{'0' * 64}-{'1' * 64}"
     mine = f"buildx-{team.lock.tools.build_container.hex}-{'1' * 64}"
     for name in (buildx, mine):
@@ -433,7 +437,9 @@ def test_what_dead_processes_left_goes_and_what_the_living_hold_stays(team: Team
     assert names(done, Thing.PROBE) == {"docker.json"}
     assert names(done, Thing.BUILDX) == {buildx[:20]}
     assert (state.client_home / mine).exists()
-    assert done.freed == 5 + 4 + 4 + 2
+    assert names(done, Thing.SCAN) == {f"{Digest.of(b'gone').hex}.scan"}
+    assert list(state.scans.iterdir()) == [known]
+    assert done.freed == 5 + 4 + 4 + 2 + 3
     for folder in (state.staged, state.turns, state.probe):
         assert not list(folder.iterdir())
 

@@ -18,6 +18,7 @@ from images.oci import MEDIA_EMPTY, MEDIA_MANIFEST, OciImage
 from provenance.layout_writing import add_manifest, write_blob
 from provenance.scan.accept import accept
 from provenance.scan.allow import PackageTree
+from provenance.scan.memory import LayerMemory
 from provenance.scan.report import ScanReport, Verdict
 from provenance.scan.report_json import report_from_json, report_to_json
 from provenance.scan.request import ScanRequest, Target, read_request
@@ -111,6 +112,15 @@ def test_an_answer_about_another_image_or_a_part_of_it_or_other_tables_is_incomp
         result = ChildResult(exit_code=0, stdout=report_to_json(answer))
         got = scan_image(image, key=KEY, run_child=answering(result))
         assert got.verdict is Verdict.INCOMPLETE, answer
+
+
+def test_what_the_child_tells_of_layers_is_remembered_and_given_back(image: OciImage, tmp_path: Path) -> None:
+    folder = tmp_path / "scans"
+    folder.mkdir(mode=0o700)
+    first, again = LayerMemory(folder), LayerMemory(folder)
+    reports = [scan_image(image, key=KEY, run_child=run_child, memory=one) for one in (first, again)]
+    assert (first.recalled, again.recalled) == (0, 1)
+    assert reports[0] == reports[1] == scan_image(image, key=KEY, run_child=run_child)
 
 
 def test_a_document_that_the_child_did_not_read_is_incomplete(image: OciImage, report: ScanReport) -> None:
