@@ -15,9 +15,12 @@ from builder.state import State, open_state
 from tests.conftest import ENGINES, engines_asked, products_asked
 from tests.joined import EVIDENCE
 from tests.real.network_desk import NetworkDesk, at_network_desk
+from tests.real.programs import go_program
 from tests.real.spine import ROOT, STATE, Spine, run_first_command
 
 __all__ = ["ROOT"]
+
+HERE = Path(__file__).parent
 
 FirstCommand = Callable[[str], Spine]
 Evidence = Callable[[str], None]
@@ -79,6 +82,19 @@ def bootstrapped(kept_state: State) -> Bootstrapped:
     found = bootstrapped_images(kept_state.layout, lock_copy=kept_state.bootstrap / "bootstrap.lock")
     assert found is not None, f"no bootstrapped images in {kept_state.root}: run builder bootstrap"
     return found
+
+
+@pytest.fixture(scope="session")
+def cosign(request: pytest.FixtureRequest, kept_state: State) -> Path:
+    """cosign (minutes, once)."""
+    package = "github.com/sigstore/cosign/v3/cmd/cosign"
+    return go_program(request.config.cache, HERE / "cosign", package, kept_state.bootstrap)
+
+
+@pytest.fixture(scope="session")
+def oras(request: pytest.FixtureRequest, kept_state: State) -> Path:
+    """oras (less than a minute, once)."""
+    return go_program(request.config.cache, HERE / "oras", "oras.land/oras/cmd/oras", kept_state.bootstrap)
 
 
 @pytest.fixture(scope="session")

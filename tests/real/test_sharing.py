@@ -8,7 +8,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,106 +17,42 @@ import pytest
 from backend.containers import LoadedImage
 from backend.engines.protocol import Engine
 from builder.bootstrap import Bootstrapped
-from builder.registry.bringing import Asking, Brought, bring
-from builder.registry.pushing import Pushed, push
-from builder.registry.reference import parse_reference
-from builder.resolve.exchange import Resolver, Secrets, in_container
+from builder.resolve.exchange import Secrets
 from builder.state import State
-from builder.storage.store import ContentStore
 from images.credentials import Secret
 from images.digests import Digest
-from images.errors import BuilderError, NetworkFailed
+from images.errors import NetworkFailed
 from images.oci import MEDIA_MANIFEST
 from provenance.bundles import BUNDLE_TYPE
 from provenance.layout import open_image, read_index
-from provenance.layout_writing import init_layout
 from provenance.referrers import read_referrers
 from tests.fakes.layouts import make_image
 from tests.fakes.locks import AMD64
-from tests.fakes.proved import World, make_world
-from tests.real.registries import PASSWORD, USER, Running, build, debian, serving, serving_referrers
+from tests.fakes.proved import make_world
+from tests.real.registries import PASSWORD, USER, Running
 from tests.real.scripted_registry import Handler, ScriptedRegistry, index_of, scripted_registry
+from tests.real.sharing import Desk, at_desk, loaded_resolver, start
 from tests.unit.builder.test_sharing import referrer
 
 pytestmark = pytest.mark.real
-LABELS = (("agent-image-builder.test", f"sharing-{os.getpid()}"),)
 LOGIN = f"{USER}:{PASSWORD}"
 
 
 @pytest.fixture(scope="module")
 def loaded(engine: Engine, kept_state: State, bootstrapped: Bootstrapped) -> LoadedImage:
-    image = open_image(kept_state.layout, bootstrapped.resolver)
-    found = engine.find_image(image)
-    if found is not None:
-        return found
-    with kept_state.staging("load") as staging:
-        return engine.load(image, staging)
-
-
-@dataclass
-class Desk:
-    """A proved image, and how to reach a registry from a container."""
-
-    root: Path
-    world: World
-    resolver: Resolver
-    number: int = 0
-
-    @property
-    def image(self) -> Digest:
-        return self.world.image.digest
-
-    def push(self, address: str, name: str = "team/agents:1", **changes: Any) -> Pushed:
-        to = parse_reference(f"{address}/{name}")
-        resolver = replace(self.resolver, **changes)
-        return push(self.world.layout, self.image, to, resolver, "builder push")
-
-    def pull(self, address: str, name: str = "", **changes: Any) -> Brought:
-        self.number += 1
-        known = self.root / "known"
-        init_layout(known)
-        reference = parse_reference(f"{address}/{name or f'team/agents@{self.image}'}")
-        resolver = replace(self.resolver, **changes)
-        asking = Asking(resolver=resolver, platform=AMD64, known=known, command="builder pull REF")
-        return bring(reference, asking, self.root / f"pulled-{self.number}")
-
-    def refused(self, address: str, reason: str) -> BuilderError:
-        with pytest.raises(NetworkFailed) as found:
-            self.pull(address)
-        assert found.value.reason == reason
-        assert "dummy" not in f"{found.value} {found.value.hint}"
-        return found.value
+    return loaded_resolver(engine, kept_state, bootstrapped)
 
 
 @pytest.fixture
 def desk(engine: Engine, loaded: LoadedImage, tmp_path: Path) -> Iterator[Desk]:
-    world = make_world(tmp_path / "world")
-    world.prove()
-    (tmp_path / "staging").mkdir()
-    resolver = Resolver(
-        run=in_container(engine, loaded, LABELS),
-        secrets=Secrets(),
-        store=ContentStore(tmp_path),
-        staging=tmp_path / "staging",
-        on_progress=lambda _: None,
-    )
-    yield Desk(tmp_path, world, resolver)
-    assert engine.list_labelled(*LABELS[0]) == ()
+    with at_desk(engine, loaded, tmp_path) as made:
+        yield made
 
 
 @pytest.fixture
 def scripted() -> Iterator[ScriptedRegistry]:
     with scripted_registry() as server:
         yield server
-
-
-def start(kind: str, pytestconfig: pytest.Config, kept_state: State, folder: Path, *, login: bool = False):  # type: ignore[no-untyped-def]
-    cache = pytestconfig.cache
-    assert cache is not None
-    if kind == "debian":
-        return serving(debian(cache), folder, login=login)
-    binary = build(cache, kept_state.bootstrap)
-    return serving_referrers(binary, folder) if kind == "referrers" else serving(binary, folder, login=login)
 
 
 # -- registries of others --------------------------------------------------------------------------------
@@ -136,8 +72,7 @@ def test_there_and_back_through_a_real_registry(
     assert {one.manifest for one in (*theirs.bundles, *theirs.locks)} == {
         one.manifest for one in (*ours.bundles, *ours.locks)
     }
-    world = replace(desk.world, layout=brought.layout, image=open_image(brought.layout, desk.image))
-    assert world.verify().ok
+    assert desk.arrived(brought).verify().ok
     assert open_image(brought.layout, desk.world.base.digest, AMD64)
 
 
