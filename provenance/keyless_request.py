@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import json
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -10,13 +9,13 @@ from typing import Final
 
 from images.credentials import Secret
 from images.errors import HostError, UsageError
-from images.strictjson import JsonValue, read_object
+from images.strictjson import read_object
+from provenance.child_documents import MAX_SAID, read_bytes, read_bytes_list, read_words, to_base64
 
 MAX_REQUEST: Final = 64 * 1024 * 1024
 MAX_ANSWER: Final = 64 * 1024 * 1024
 MAX_CONFIG_BYTES: Final = 1024 * 1024
 CONFIG_TYPE: Final = "application/vnd.dev.sigstore.signingconfig.v0.2+json"
-_SAID: Final = 300
 
 
 class Trouble(StrEnum):
@@ -42,10 +41,10 @@ class SigningRequest:
     def to_json(self) -> bytes:
         """For standard input."""
         document = {
-            "signingConfig": _b64(self.signing_config),
-            "trustedRoot": _b64(self.trusted_root),
-            "token": None if self.token is None else _b64(self.token.reveal()),
-            "statements": [_b64(one) for one in self.statements],
+            "signingConfig": to_base64(self.signing_config),
+            "trustedRoot": to_base64(self.trusted_root),
+            "token": None if self.token is None else to_base64(self.token.reveal()),
+            "statements": [to_base64(one) for one in self.statements],
         }
         return json.dumps(document).encode()
 
@@ -62,10 +61,10 @@ class SigningAnswer:
     def to_json(self) -> bytes:
         """For standard output."""
         document = {
-            "issuer": self.issuer[:_SAID],
-            "bundles": [_b64(one) for one in self.bundles],
+            "issuer": self.issuer[:MAX_SAID],
+            "bundles": [to_base64(one) for one in self.bundles],
             "trouble": self.trouble and self.trouble.value,
-            "what": self.what[:_SAID],
+            "what": self.what[:MAX_SAID],
         }
         return json.dumps(document).encode()
 
@@ -75,10 +74,10 @@ def read_request(raw: bytes) -> SigningRequest:
     document = read_object(raw, "request", max_bytes=MAX_REQUEST)
     token = document.get("token")
     return SigningRequest(
-        signing_config=_bytes(document.get("signingConfig")),
-        trusted_root=_bytes(document.get("trustedRoot")),
-        token=None if token is None else Secret(_bytes(token)),
-        statements=_list(document.get("statements")),
+        signing_config=read_bytes(document.get("signingConfig")),
+        trusted_root=read_bytes(document.get("trustedRoot")),
+        token=None if token is None else Secret(read_bytes(token)),
+        statements=read_bytes_list(document.get("statements")),
     )
 
 
@@ -89,35 +88,10 @@ def read_answer(raw: bytes) -> SigningAnswer:
     trouble, what, issuer = document.get("trouble"), document.get("what"), document.get("issuer")
     try:
         return SigningAnswer(
-            issuer=_text(issuer),
-            bundles=_list(document.get("bundles")),
-            trouble=None if trouble is None else Trouble(_text(trouble)),
-            what=_text(what),
+            issuer=read_words(issuer),
+            bundles=read_bytes_list(document.get("bundles")),
+            trouble=None if trouble is None else Trouble(read_words(trouble)),
+            what=read_words(what),
         )
     except (UsageError, ValueError):
         raise HostError("not an answer", where=where) from None
-
-
-def _b64(raw: bytes) -> str:
-    return base64.b64encode(raw).decode()
-
-
-def _text(value: JsonValue) -> str:
-    if not isinstance(value, str) or len(value) > _SAID:
-        raise UsageError("not a short text", where="signing process")
-    return "".join(char if char.isprintable() else "?" for char in value)
-
-
-def _bytes(value: JsonValue) -> bytes:
-    if not isinstance(value, str):
-        raise UsageError("not base64", where="signing process")
-    try:
-        return base64.b64decode(value, validate=True)
-    except ValueError:
-        raise UsageError("not base64", where="signing process") from None
-
-
-def _list(value: JsonValue) -> tuple[bytes, ...]:
-    if not isinstance(value, list):
-        raise UsageError("not a list", where="signing process")
-    return tuple(map(_bytes, value))
