@@ -64,15 +64,24 @@ class KeySigner:
 
 def sign(statement: Statement, signer: PrivateKey) -> Bundle:
     """Sign a statement's exact bytes, and check the result as a stranger would before it is handed out."""
-    from securesystemslib.dsse import Envelope  # noqa: PLC0415  (a quarter of a second, only when signing)
     from securesystemslib.signer import CryptoSigner  # type: ignore[attr-defined]  # noqa: PLC0415
 
-    envelope = Envelope(statement.raw, PAYLOAD_TYPE, {})
-    signature = CryptoSigner(signer.key).sign(envelope.pae())
-    raw = write_bundle(
-        statement.raw, PAYLOAD_TYPE, bytes.fromhex(signature.signature), hint=signer.public.hint
-    )
-    return check_signature(open_bundle(raw, "our own bundle"), signer.public, "our own bundle")
+    signature = CryptoSigner(signer.key).sign(bytes_to_sign(statement))
+    return signed(statement, bytes.fromhex(signature.signature), signer.public)
+
+
+def bytes_to_sign(statement: Statement) -> bytes:
+    """What a signature over a statement is made over: DSSE's encoding of its type and its bytes."""
+    from securesystemslib.dsse import Envelope  # noqa: PLC0415  (a quarter of a second, only when signing)
+
+    pae: bytes = Envelope(statement.raw, PAYLOAD_TYPE, {}).pae()
+    return pae
+
+
+def signed(statement: Statement, signature: bytes, by: PublicKey, where: str = "our own bundle") -> Bundle:
+    """A bundle of both, if the signature holds under this key. Raises VerifyFailed."""
+    raw = write_bundle(statement.raw, PAYLOAD_TYPE, signature, hint=by.hint)
+    return check_signature(open_bundle(raw, where), by, where)
 
 
 def library_signer(signer: PrivateKey) -> Any:

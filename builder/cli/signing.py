@@ -1,4 +1,4 @@
-"""Who signs in a role: the role's key, or, where the command line asks for it, an identity of the policy."""
+"""Who signs in a role: a role's key, in a file or on a token, or an identity that the command line names."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from builder.cli.invocation import Invocation
-from builder.cli.session import key_of, settings_of, state_of
+from builder.cli.session import key_of, passphrase_of, settings_of, state_of
+from builder.settings.pkcs11_keys import TokenKey, read_public_key
 from images.credentials import Secret
 from images.errors import KeyUnusable, UsageError
+from provenance.pkcs11_request import TokenTrouble
 from provenance.policy import Policy
 from provenance.policy_model import Role
 from provenance.signers import Keyless
@@ -29,7 +31,8 @@ def signer_of(invocation: Invocation, role: Role, policy: Policy) -> Iterator[St
     if options.keyless is None:
         if options.identity_token_fd is not None:
             raise UsageError("--identity-token-fd is for --keyless", hint="--keyless IDENTITY")
-        yield KeySigner(key_of(invocation, role))
+        token_key = dict(settings_of(invocation).pkcs11).get(role) if options.key is None else None
+        yield KeySigner(key_of(invocation, role)) if token_key is None else _on_token(invocation, token_key)
         return
     given = [
         name for name in ("key", "passphrase_fd", "passphrase_file") if getattr(options, name) is not None
@@ -51,6 +54,24 @@ def signer_of(invocation: Invocation, role: Role, policy: Policy) -> Iterator[St
         with invocation.reporter.step(f"identity {keyless.identity}"):
             signer.try_identity()
         yield signer
+
+
+def _on_token(invocation: Invocation, key: TokenKey) -> StatementSigner:
+    from builder.pkcs11 import TokenSigner  # noqa: PLC0415  (starts a child)
+
+    where = f"token {key.token}"
+    public = read_public_key(key.public_key)
+    pin = passphrase_of(invocation)
+    if not pin:
+        hint = "--passphrase-file FILE, or --passphrase-fd N"
+        raise KeyUnusable(
+            "the token needs a PIN, and none was given", where=where, hint=hint, reason=TokenTrouble.PIN
+        )
+    known = {"PATH": "/usr/bin:/bin", "LC_ALL": "C.UTF-8", "HOME": invocation.environment.get("HOME", "/")}
+    signer = TokenSigner(key=key, public=public, pin=pin, environment=known, python=sys.executable)
+    with invocation.reporter.step(where):
+        signer.try_token()
+    return signer
 
 
 def _trusted(policy: Policy, role: Role, name: str) -> Keyless:

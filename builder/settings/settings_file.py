@@ -13,6 +13,7 @@ from typing import Annotated, Final, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from backend.projection.routes import parse_name
+from builder.settings.pkcs11_keys import Pkcs11Toml, TokenKey
 from builder.settings.trust import AgeText, KeyId, ReleaseText, span
 from images.config import BaseReference, parse_base
 from images.credentials import Secret
@@ -21,6 +22,7 @@ from images.errors import UsageError
 from images.schema_version import One
 from images.tomlfile import read_toml
 from provenance.npm_signatures import Keys, read_registry_key, shipped_keys
+from provenance.policy_model import Role
 from provenance.publishers import NEEDS_ROOT, PackageText, Publisher, Publishers, PublisherToml
 from provenance.sigstore_root import read_sigstore_root
 from provenance.small_files import dangling_link
@@ -77,7 +79,7 @@ class Settings:
     keys do not count. ``sigstore_root``: the trusted root that statements of publishers are checked with;
     ``publishers``: who must have published what. ``signing_config``: where ``--keyless`` signs.
     ``min_release_age``: how old a version must be; ``min_release_age_except``: ``name@version`` that may be
-    younger. ``credentials``: name of a credential -> the file that holds it.
+    younger. ``credentials``: name of a credential -> the file that holds it. ``pkcs11``: role -> its key.
     """
 
     engine: str | None = None
@@ -101,6 +103,7 @@ class Settings:
     min_release_age: timedelta | None = None
     min_release_age_except: frozenset[str] = frozenset()
     credentials: tuple[tuple[str, Path], ...] = ()
+    pkcs11: tuple[tuple[Role, TokenKey], ...] = ()
 
     @property
     def addresses(self) -> tuple[tuple[str, str], ...]:
@@ -246,6 +249,7 @@ class SettingsToml(BaseModel):
     min_release_age: AgeText | None = None
     min_release_age_except: Annotated[list[ReleaseText], Field(max_length=1000)] = []
     credentials: Annotated[dict[_CredentialName, _PathText], Field(max_length=100)] = {}
+    pkcs11: Pkcs11Toml = Pkcs11Toml()
 
 
 def parse_settings(text: str, *, where: str) -> Settings:
@@ -277,6 +281,7 @@ def parse_settings(text: str, *, where: str) -> Settings:
         min_release_age=span(model.min_release_age) if model.min_release_age else None,
         min_release_age_except=frozenset(model.min_release_age_except),
         credentials=tuple(sorted((name, Path(path)) for name, path in model.credentials.items())),
+        pkcs11=model.pkcs11.keys(),
     )
 
 

@@ -24,6 +24,7 @@ ONLY_IMPORTERS = {
     },
     "securesystemslib": {"provenance/signing.py"},
     "sigstore": {"provenance/keyless.py", "provenance/keyless_signing.py"},
+    "pkcs11": {"provenance/pkcs11_signing.py"},
     "pyperscan": {"provenance/scan/engine.py"},
     "secretstorage": {"backend/logins/keyring.py"},
     "jeepney": {"backend/logins/keyring.py"},

@@ -94,6 +94,7 @@ _CREDENTIALS = "tests/unit/backend/projection/test_credentials.py::"
 _INTEGRATIONS = "tests/unit/backend/projection/test_integrations.py::"
 _PROJECTING = "tests/unit/backend/projection/test_projecting.py::"
 _IDENTITIES = "tests/unit/provenance/test_identities.py::"
+_PKCS11 = "tests/unit/builder/test_pkcs11.py::"
 _KEYLESS = "tests/unit/builder/test_keyless.py::"
 _SOURCES = "tests/unit/builder/test_credentials.py::"
 
@@ -1436,6 +1437,54 @@ EDITS = (
         "        if request.token is not None:\n            raw",
         "        if request.token is not None and not detect_credential():\n            raw",
         _KEYLESS + "test_no_identity_is_a_clear_error",
+    ),
+    Edit(
+        "builder/pkcs11.py",
+        "if len(answer.signatures) != len(statements):",
+        "if not answer.signatures and statements:",
+        _PKCS11 + "test_not_one_signature_for_each",
+    ),
+    Edit(
+        "builder/pkcs11.py",
+        "if answer.public_key and found != self.public.fingerprint:",
+        "if False:",
+        _PKCS11 + "test_the_public_key_on_the_token_is_compared_before_anything_is_signed",
+    ),
+    Edit(
+        "builder/pkcs11.py",
+        "        require_module(self.key.module)\n",
+        "",
+        _PKCS11 + "test_a_module_that_others_can_change_is_not_loaded",
+    ),
+    Edit(
+        "provenance/pkcs11_signing.py",
+        "if flags & pkcs11.TokenFlag.USER_PIN_FINAL_TRY:",
+        "if False:",
+        _PKCS11 + "test_a_token_about_to_lock_is_left_alone",
+    ),
+    Edit(
+        "provenance/pkcs11_signing.py",
+        "    os.dup2(2, 1)\n",
+        "",
+        _PKCS11 + "test_what_spoils_no_signature",
+    ),
+    Edit(
+        "provenance/pkcs11_signing.py",
+        '    if len(found) > 1:\n        what = f"{len(found)} tokens',
+        '    if False:\n        what = f"{len(found)} tokens',
+        _PKCS11 + "test_of_two_tokens_none_is_tried",
+    ),
+    Edit(
+        "builder/pkcs11.py",
+        "    known = [line for line in lines if line in set(Step)]",
+        "    known = lines",
+        _PKCS11 + "test_one_that_breaks_is_not_quoted",
+    ),
+    Edit(
+        "builder/cli/signing.py",
+        "yield KeySigner(key_of(invocation, role)) if token_key is None else",
+        "yield KeySigner(key_of(invocation, role)) if not options.passphrase_file else",
+        _PKCS11 + "test_a_key_file_never_takes_the_place_of_a_token",
     ),
     Edit(
         "builder/init.py",

@@ -18,6 +18,7 @@ from provenance.bundles import open_bundle, write_bundle
 from provenance.evidence import Evidence, sort_evidence
 from provenance.keyless import open_keyless
 from provenance.keys import PrivateKey
+from provenance.pkcs11_request import TokenAnswer, read_token_answer
 from provenance.predicates import (
     DETECTION_TYPE,
     LAUNCH_TYPE,
@@ -262,6 +263,13 @@ def keyless_trusted_root(folder: Path) -> Ready:
         return found
 
     return Ready((root.raw,), look)
+
+
+@target(mutate_json)
+def token_answer(folder: Path) -> Ready:
+    """Of a process that loaded a token's library."""
+    answer = TokenAnswer(public_key=b"key", signatures=(b"one", b"two"), what="what it was")
+    return Ready((answer.to_json(),), read_token_answer)
 
 
 def _documents(wrap: Callable[..., dict[str, object]]) -> bytes:
