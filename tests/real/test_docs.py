@@ -76,9 +76,12 @@ def registry(request: pytest.FixtureRequest, kept_state: State, tmp_path: Path) 
         yield {"REGISTRY": running.address}
 
 
-REPEATED = ("rotate-a-key", "sign-with-a-token", "update-versions", "work-offline")
+REPEATED = (
+    *("an-agent-on-my-repository", "change-the-policy", "check-in-ci", "rotate-a-key", "scan-any-image"),
+    *("sign-with-a-token", "update-versions", "work-offline"),
+)
 # Minutes each, of commands that other tests type too: the README's first command makes a first image, and
-# sharing, keys, updates and work offline have tests. With --long they are typed as they stand there.
+# keys, policies, checks, updates and sharing have tests. With --long they are typed as they stand there.
 LONG = (FIRST_IMAGE, OFFLINE, TEAM, SHARED, GUARDED, LOST, *(f"docs/how-to/{name}.md" for name in REPEATED))
 
 
