@@ -28,6 +28,8 @@ _SETTINGS: Final = {
     "GOEXPERIMENT": "",
     "GODEBUG": "",
 }
+# The compiler's own memory: the same bytes for a quarter less processor time.
+_HASTE: Final = {"GOGC": "400"}
 
 
 def build_programs(host: Host, pins: GoPins, modules: Path) -> dict[str, Path]:
@@ -96,7 +98,7 @@ def _unpacked_toolchain(host: Host, pins: GoPins) -> Path:
 
 
 def _environment(host: Host) -> dict[str, str]:
-    extra = dict(_SETTINGS)
+    extra = _SETTINGS | _HASTE
     if not host.environment.get("HOME"):
         extra |= {"GOPATH": str(host.cache / "gopath"), "GOCACHE": str(host.cache / "gocache")}
     return extra

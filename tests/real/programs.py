@@ -37,7 +37,7 @@ def _make(binary: Path, module: Path, package: str, go_of: Path) -> None:
         [go, "build", "-trimpath", "-o", str(building), package],
         cwd=module,
         check=True,
-        env=os.environ | {"GOFLAGS": "-mod=readonly", "CGO_ENABLED": "0"},
+        env=os.environ | {"GOFLAGS": "-mod=readonly", "CGO_ENABLED": "0", "GOGC": "400"},
     )
     building.rename(binary)
 

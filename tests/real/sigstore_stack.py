@@ -64,7 +64,7 @@ def build_programs(cache: Path, state: State) -> Path:
             cwd=MODULE,
             check=True,
             timeout=_BUILD_LIMIT,
-            env=os.environ | {"GOFLAGS": "-mod=readonly", "CGO_ENABLED": "0"},
+            env=os.environ | {"GOFLAGS": "-mod=readonly", "CGO_ENABLED": "0", "GOGC": "400"},
         )
         made.rename(folder / name)
     return folder

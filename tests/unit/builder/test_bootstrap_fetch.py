@@ -302,6 +302,7 @@ def test_programs_are_built_once_and_nothing_of_the_caller_changes_them(tmp_path
     assert built.environment["CGO_ENABLED"] == "0"
     assert built.environment["GOFLAGS"] == "-mod=readonly -trimpath -buildvcs=false"
     assert built.environment["GOAMD64"] == "v1"
+    assert built.environment["GOGC"] == "400"
     assert "-s -w -buildid= -X some.where/tool.Version=v1.0.0" in built.argv
     calls = len(go.commands)
     assert build_programs(go.host(tmp_path), pins, tmp_path / "modules") == found
