@@ -41,6 +41,7 @@ mount -t devpts -o newinstance,ptmxmode=0666,mode=620,gid=5 devpts dev/pts
 mount -t tmpfs -o mode=1777 tmpfs dev/shm
 ln -s pts/ptmx dev/ptmx
 ln -s /proc/self/fd dev/fd
+for one in 0/stdin 1/stdout 2/stderr; do ln -s /proc/self/fd/${one%/*} dev/${one#*/}; done
 for one in "$@"; do
     [ -c "/dev/$one" ] || continue
     mknod -m "$(stat -c %a "/dev/$one")" "dev/$one" c $(stat -c '0x%t 0x%T' "/dev/$one")
