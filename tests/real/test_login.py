@@ -24,8 +24,7 @@ from tests.real.private_network import ADDRESS
 from tests.real.scripted_oauth import CODE, MODEL_HOST, TOKEN_HOST, Accounts
 from tests.real.windows import window
 
-# Long: it was written while no engine was free, and has not been seen to pass as a whole yet.
-pytestmark = [pytest.mark.real, pytest.mark.long]
+pytestmark = pytest.mark.real
 
 CLAUDE = LoginName(AgentName.CLAUDE_CODE)
 PI = LoginName(AgentName.PI)
@@ -143,6 +142,7 @@ def test_each_run_renews_its_login_and_shows_no_token_of_before_or_after(
     nothing_is_left(network_desk, accounts)
 
 
+@pytest.mark.long  # a screen of the CLI's own; what a login does is shown by the others
 def test_claude_code_opens_at_its_prompt(network_desk: NetworkDesk, accounts: Accounts) -> None:
     keep(network_desk, accounts)
     with window(network_desk.project) as own:
@@ -214,6 +214,7 @@ def test_pi_renews_its_login_and_it_comes_back(network_desk: NetworkDesk, accoun
     assert accounts.refused == []
 
 
+@pytest.mark.long  # a screen of the CLI's own; what a login does is shown by the others
 def test_pi_logs_in_at_its_own_prompt(network_desk: NetworkDesk, accounts: Accounts) -> None:
     desk = network_desk
     with window(desk.project) as own:
@@ -238,6 +239,7 @@ def test_pi_logs_in_at_its_own_prompt(network_desk: NetworkDesk, accounts: Accou
     assert accounts.refresh.encode() in kept.content.reveal()
 
 
+@pytest.mark.long  # a screen of the CLI's own; what a login does is shown by the others
 def test_opencode_asks_for_a_key_and_it_is_kept(network_desk: NetworkDesk, accounts: Accounts) -> None:
     desk, key = network_desk, "-".join(("sk", "ant", "api03", "DummyKey" * 9))
     with window(desk.project) as own:
