@@ -22,6 +22,7 @@ from provenance.writing import replace_file, state_errors
 
 ENGINES: Final = ("docker", "podman")
 _HINT_NONE: Final = "install or start Docker or Podman, then builder doctor"
+UNDECIDED: Final = "engine-undecided"  # the reason of a refusal: several could be used
 DEFAULT_ENDPOINT: Final = "unix:///var/run/docker.sock"
 
 _CONTAINERS_CONF: Final = """\
@@ -53,7 +54,7 @@ def connect(
 
     ``client_home``: a private directory of ours for the clients' configuration. From the ``environment`` are
     read PATH, HOME, DOCKER_HOST, DOCKER_CONTEXT, DOCKER_CONFIG, XDG_RUNTIME_DIR and XDG_DATA_HOME.
-    A rootful engine never competes with a rootless one.
+    A rootful engine never competes with a rootless one; between equals an exported DOCKER_HOST decides.
     """
     if name is not None and name not in ENGINES:
         raise HostError(f"no such engine: {name[:40]!r}", hint="use --engine docker or --engine podman")
@@ -70,19 +71,23 @@ def connect(
     if len(best) == 1:
         return best[0][0]
     if best:
-        return _only_usable([engine for engine, _ in best], why_not)
+        return _only_usable([engine for engine, _ in best], why_not, environment)
     raise HostError(f"no container engine answers ({'; '.join(refused)})", hint=_HINT_NONE)
 
 
-def _only_usable(engines: list[Engine], why_not: Callable[[Engine], str]) -> Engine:
+def _only_usable(
+    engines: list[Engine], why_not: Callable[[Engine], str], environment: Mapping[str, str]
+) -> Engine:
     judged = [(engine, why_not(engine)) for engine in engines]
     usable = [engine for engine, against in judged if not against]
-    if len(usable) == 1:
-        return usable[0]
+    # Who exports an address of Docker's has chosen; Podman has none here that could contradict it.
+    chosen = [engine for engine in usable if engine.product == "docker" and environment.get("DOCKER_HOST")]
+    if len(chosen or usable) == 1:
+        return (chosen or usable)[0]
     hint = f"use --engine {(usable or engines)[0].product}, or write engine in settings.toml"
     if usable:
         names = " and ".join(engine.product for engine in usable)
-        raise HostError(f"{names} both answer; choose one", hint=hint)
+        raise HostError(f"{names} both answer; choose one", hint=hint, reason=UNDECIDED)
     reasons = "; ".join(f"{engine.product}: {against}" for engine, against in judged)
     raise HostError(f"no container engine is usable ({reasons})", hint=hint)
 

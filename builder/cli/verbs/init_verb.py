@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from backend.engines.select import UNDECIDED
 from backend.probe import HostProbe
 from builder.cli.documents.host import AcceptedDocument, InitDocument
 from builder.cli.invocation import Invocation, Result
@@ -25,6 +26,7 @@ def run(invocation: Invocation) -> Result[InitDocument]:
     workshop = open_workshop(invocation)
     roles = (*ROLES, TrustRole.REBUILDER) if invocation.options.rebuilder else ROLES
     protection = _protection(invocation, needed=missing_keys(invocation.config_dir, roles))
+    allow = _allow(invocation)
     npmrc = Path(invocation.environment.get("HOME") or "/") / ".npmrc"
     done = init(
         InitRequest(
@@ -38,7 +40,7 @@ def run(invocation: Invocation) -> Result[InitDocument]:
             npmrc=npmrc if npmrc.is_file() else None,
             environment=invocation.environment,
             roles=roles,
-            allow=_allow(invocation),
+            allow=allow,
         )
     )
     _tell(invocation, done)
@@ -123,5 +125,7 @@ def _probe(invocation: Invocation, workshop: Workshop) -> HostProbe | None:
     try:
         return probe_engine(workshop, workshop.connect())
     except HostError as broken:
+        if broken.reason == UNDECIDED:
+            raise  # the settings would name none, and every command after this one would ask again
         invocation.reporter.warn(f"no engine was probed: {broken}")
         return None

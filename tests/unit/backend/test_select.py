@@ -117,6 +117,20 @@ def test_two_that_answer_are_a_question_for_the_user(folder: Path, tmp_path: Pat
     with pytest.raises(HostError, match="docker and podman both answer") as caught:
         connect(None, tmp_path / "client", only(folder))
     assert caught.value.hint == "use --engine docker, or write engine in settings.toml"
+    assert caught.value.reason == "engine-undecided"
+
+
+def test_between_equals_an_exported_address_of_docker_decides(folder: Path, tmp_path: Path) -> None:
+    install_podman(folder, rootless=False)
+    install_docker(folder)
+    exported = only(folder, DOCKER_HOST="unix:///run/d.sock")
+    assert connect(None, tmp_path / "client", exported).product == "docker"
+
+    def why_not(engine: Engine) -> str:
+        return "cannot start a container" if engine.product == "docker" else ""
+
+    assert connect(None, tmp_path / "client", exported, why_not).product == "podman"
+    assert connect("podman", tmp_path / "client", exported).product == "podman"
 
 
 def test_of_two_that_answer_the_only_one_whose_probe_passes_is_taken(folder: Path, tmp_path: Path) -> None:
@@ -150,6 +164,8 @@ def test_a_rootless_engine_is_taken_before_a_rootful_one(folder: Path, tmp_path:
     install_podman(folder, rootless=True)
     install_docker(folder)
     assert connect(None, tmp_path / "client", only(folder)).product == "podman"
+    exported = only(folder, DOCKER_HOST="unix:///run/d.sock")
+    assert connect(None, tmp_path / "client", exported).product == "podman"
 
 
 def test_none_that_answers_is_an_error_that_lists_them(folder: Path, tmp_path: Path) -> None:

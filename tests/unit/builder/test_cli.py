@@ -18,6 +18,7 @@ from types import SimpleNamespace
 import jsonschema
 import pytest
 
+from backend.engines.select import UNDECIDED
 from builder import cli
 from builder.cli import WAYS_ON, main_inner
 from builder.cli.arguments import parse_arguments
@@ -28,6 +29,7 @@ from builder.cli.options.parser import BadUsage
 from builder.cli.session import client_environment
 from builder.cli.verbs import VERBS, build_verb
 from builder.report import in_words
+from builder.workshop import Workshop
 from images.errors import (
     BuilderError,
     BuildFailed,
@@ -398,6 +400,27 @@ def test_what_runs_may_reach_is_a_host_and_a_port(
     assert main_inner([*words, f"--allow={peer}"], environment(tmp_path)) == ExitCode.USAGE
     assert "--allow: " in capsys.readouterr().err
     assert not (tmp_path / "project").exists()
+
+
+@pytest.mark.parametrize("reason", [UNDECIDED, "engine-identity"])
+def test_init_writes_nothing_before_it_is_known_which_engine_is_meant(
+    reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """No engine is no reason to write nothing; two are, since what is written names one."""
+
+    def two(_workshop: Workshop) -> None:
+        raise HostError(
+            "docker and podman both answer; choose one", hint="use --engine docker", reason=reason
+        )
+
+    monkeypatch.setattr(Workshop, "connect", two)
+    words = ["init", str(tmp_path / "project"), "--unencrypted-keys", "--base", f"a@sha256:{'0' * 64}"]
+    code = main_inner([*words, "--config-dir", str(tmp_path / "config")], environment(tmp_path))
+    assert code == (ExitCode.HOST if reason == UNDECIDED else 0)
+    said = capsys.readouterr().err
+    assert "both answer" in said
+    assert ("hint: use --engine docker" in said) is (reason == UNDECIDED)
+    assert (tmp_path / "config/policy.toml").exists() is (reason != UNDECIDED)
 
 
 @pytest.mark.parametrize("code", ["\x1b[2J", "\r", "\x07", "\x9b31m", "\u202e", "\x00"])
