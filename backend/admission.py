@@ -43,7 +43,8 @@ class AdmittedImage:
     ``accepted``: what the policy lives with by name, where it was needed. ``notes``: what development mode
     let pass. ``limits_enforced``: whether this host binds CPU, memory and process limits. ``shared_files``:
     whether the engine was proved to see the files that we see. ``integrations``: the MCP servers and Skills
-    that the policy turns on, each found in the image's lock.
+    that the policy turns on, each found in the image's lock. ``rehash_store``: whether the policy wants what
+    the engine's store holds hashed again.
     """
 
     verified: VerifiedImage
@@ -53,6 +54,7 @@ class AdmittedImage:
     limits_enforced: bool
     shared_files: bool
     integrations: Integrations
+    rehash_store: bool
     accepted: tuple[Acceptance, ...]
     notes: tuple[str, ...]
 
@@ -109,6 +111,7 @@ def admit(
         limits_enforced=probe.limits_enforced,
         shared_files=probe.held(ProbeName.SHARED_FILES),
         integrations=integrations_of(policy.enable, verified.lock, verified.image.platform),
+        rehash_store=policy.rehash_store,
         accepted=tuple(accepted.values()),
         notes=tuple(notes),
     )

@@ -12,6 +12,7 @@ from typing import Final
 
 from backend.admission import AdmittedImage
 from backend.agent_command import Counted, Output, run_command
+from backend.engine_store import StoreTrust, check_store
 from backend.engines.protocol import Engine
 from backend.home import Home, Keepers
 from backend.journal import Boundary, Journal
@@ -54,8 +55,10 @@ class Controller:
     and out; the caller removes it. ``launcher_id``: a URI, as the policy's ``launcher_ids`` name it.
     ``candidates``: a private directory on the file system of ``staging``, where exported commits stay; a
     launch with a source needs one. ``crossed``: hears of each boundary once it is written down, for people to
-    see how far a launch is; ``loading`` is entered while an image that is not there is loaded. ``keepers``:
-    who keeps what a login, a login's use or a session leaves; a launch with one of them needs it.
+    see how far a launch is; ``loading`` is entered while an image that is not there is loaded, ``hashing``
+    while what the engine's store holds of one is hashed again. ``stores``: a private directory that remembers
+    where that was done; without one it is done at each launch. ``keepers``: who keeps what a login, a login's
+    use or a session leaves; a launch with one of them needs it.
     """
 
     engine: Engine
@@ -69,6 +72,8 @@ class Controller:
     candidates: Path | None = None
     crossed: Callable[[Boundary], None] | None = None
     loading: Callable[[], AbstractContextManager[object]] = nullcontext
+    hashing: Callable[[], AbstractContextManager[object]] = nullcontext
+    stores: Path | None = None
     keepers: Keepers | None = None
 
 
@@ -97,6 +102,20 @@ def loaded_plan(controller: Controller, admitted: AdmittedImage, request: Launch
             found = engine.load(image, controller.staging)
     check_image_id(plan, found)
     return plan
+
+
+def judge_store(controller: Controller, container: str, plan: LaunchPlan) -> StoreTrust:
+    """What is known of the engine's store by now, with the container created and nothing of it started."""
+    if not plan.admitted.rehash_store:
+        return StoreTrust.TRUSTED
+    return check_store(
+        controller.engine,
+        container,
+        plan,
+        controller.staging,
+        memory=controller.stores,
+        hashing=controller.hashing,
+    )
 
 
 def launch(
@@ -185,6 +204,7 @@ class _Launch:
             container = engine.create(plan)
             self._advance(Boundary.CREATED, container_id=container)
             self._seen = replace(self._seen, container=confirm(engine, container, plan))
+            self._seen = replace(self._seen, store=judge_store(self._controller, container, self._plan))
             self._advance(Boundary.CONFIRMED)
             if space is not None:
                 fill_workspace(engine, container, self._plan, space, self._controller.staging)

@@ -20,7 +20,7 @@ from backend.agent_command import CommandEnd, Counted, Output, run_command
 from backend.containers import ContainerStatus
 from backend.engines.protocol import Engine
 from backend.journal import Boundary, Entry
-from backend.launch import Controller, loaded_plan, log_of
+from backend.launch import Controller, judge_store, loaded_plan, log_of
 from backend.launch_checks import check_same_engine, check_same_run
 from backend.launch_log import LaunchLog
 from backend.lease import hand_lease, lease_age, renew_lease
@@ -128,7 +128,7 @@ def open_leased(controller: Controller, admitted: AdmittedImage, request: Launch
     leased = Leased(engine=controller.engine, log=log, container="", seen=seen, counted=Counted())
     opened = False
     try:
-        _start(leased)
+        _start(controller, leased)
         opened = True
     except BuilderError as failed:
         leased.seen = replace(leased.seen, ending=ending_by(failed), reason=failed.reason)
@@ -186,11 +186,12 @@ def _need_leased(request: LaunchRequest) -> None:
         raise UsageError(f"a {request.supervision.value} launch is not leased")
 
 
-def _start(leased: Leased) -> None:
+def _start(controller: Controller, leased: Leased) -> None:
     engine, log, plan = leased.engine, leased.log, leased.plan
     leased.container = engine.create(plan.container)
     log.advance(Boundary.CREATED, container_id=leased.container)
     leased.seen = replace(leased.seen, container=confirm(engine, leased.container, plan.container))
+    leased.seen = replace(leased.seen, store=judge_store(controller, leased.container, plan))
     log.advance(Boundary.CONFIRMED)
     engine.start(leased.container)
     _wait_running(engine, leased.container)

@@ -46,6 +46,8 @@ class Allowances:
     watch_groups: frozenset[int]  # groups that PID 1 is given unasked
     joins_entry: bool  # whether an entry point is reported as one text; the argv of PID 1 tells it exactly
     mounts: tuple[tuple[str, str], ...]  # pattern of the target, pattern of the file system type
+    packed: tuple[tuple[str, str, int, str], ...]  # its own in a tar of all files: path, kind, mode, link
+    packed_shift: int  # what it adds to each id in that tar
 
 
 # What the OCI runtimes mount into every container: kernel file systems, masked paths, three small files.
@@ -72,6 +74,11 @@ _EVERY_CONTAINER: Final = (
 # Of those, what must be read-only. The tmpfs that holds cgroup v1's mount points is root's alone (mode 0755),
 # and there is no root inside.
 _READ_ONLY: Final = r"/|/sys|/sys/(?!fs/cgroup$).+|/proc/(bus|fs|irq|sys|sysrq-trigger)"
+# Empty files that Docker lays below what it will mount, in every container.
+_PLACES_OF_MOUNTS: Final = (
+    *(".dockerenv", "dev/console"),
+    *("etc/hostname", "etc/hosts", "etc/resolv.conf"),
+)
 _ENGINES: Final = {
     "docker": Allowances(
         environment=(("HOSTNAME", r"agent"),),
@@ -84,6 +91,12 @@ _ENGINES: Final = {
         watch_groups=frozenset(),
         joins_entry=False,
         mounts=_EVERY_CONTAINER,
+        packed=(
+            *((f"{path}", "directory", 0o755, "") for path in ("dev", "dev/pts", "dev/shm", "proc", "sys")),
+            *((path, "file", 0o755, "") for path in _PLACES_OF_MOUNTS),
+            ("etc/mtab", "symbolic link", 0o777, "/proc/mounts"),
+        ),
+        packed_shift=0,
     ),
     "podman": Allowances(
         environment=(
@@ -105,6 +118,8 @@ _ENGINES: Final = {
             *_EVERY_CONTAINER,
             (r"/run/\.containerenv", r"[a-z0-9.-]+"),
         ),
+        packed=(),
+        packed_shift=1,  # the mapping without this user's own id ("nomap") begins one further on
     ),
 }
 

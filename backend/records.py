@@ -17,6 +17,7 @@ from provenance.signing import Bundle, sign
 from provenance.statements import Statement, launch_statement, utc
 
 if TYPE_CHECKING:
+    from backend.engine_store import StoreTrust
     from backend.network.holding import NetworkSeen
     from backend.plan import LaunchPlan
     from backend.room import SpaceSeen
@@ -52,7 +53,8 @@ class Observed:
 
     ``exit_code`` is the command's own. ``projected``: names of the credentials, servers and Skills
     that were put in place; ``taken``: those of which something was taken out and is kept.
-    ``out_of_memory``: from the cgroup's counter; None when not asked.
+    ``out_of_memory``: from the cgroup's counter; None when not asked. ``store``: what was known of the
+    engine's store when the container was started; None when it never came so far, or is not known any more.
     """
 
     started: datetime
@@ -61,6 +63,7 @@ class Observed:
     reason: str = ""
     exit_code: int | None = None
     container: InspectedContainer | None = None
+    store: StoreTrust | None = None
     inside: InsideFacts | None = None
     projected: tuple[str, ...] = ()
     stdout_bytes: int = 0
@@ -194,6 +197,7 @@ def _settings(observed: Observed) -> dict[str, JsonValue] | None:
     settings: dict[str, JsonValue] = {
         "container": created.id,
         "imageId": created.image_id,
+        "store": observed.store.value if observed.store else None,
         "watch": created.user,
         "network": created.network_mode,
         "readOnlyRoot": created.read_only_root,

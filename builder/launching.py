@@ -276,6 +276,8 @@ def launch_image(
             candidates=state.candidates,
             crossed=partial(_tell, workshop.reporter),
             loading=partial(workshop.reporter.step, f"load the image into {engine.product}"),
+            hashing=partial(workshop.reporter.step, f"hash again what {engine.product} holds of the image"),
+            stores=state.probe,
             keepers=keepers,
         )
         return launch(controller, admitted, request, output)

@@ -120,6 +120,7 @@ class LaunchReason(StrEnum):
     SUBORDINATE_IDS = "subordinate-ids"
     READ_BACK = "read-back"
     IMAGE_ID = "image-id"
+    ENGINE_STORE = "engine-store"
     NETWORK_UNSUPPORTED = "network-unsupported"
     NETWORK_CEILING = "network-ceiling"
     NETWORK_RELAY = "network-relay"

@@ -126,6 +126,7 @@ class Policy:
     revoked: Revoked
     network: tuple[NetworkPeer, ...]
     enable: Enable
+    rehash_store: bool
     expect: tuple[tuple[str, Digest], ...]
     trust: tuple[Trusted, ...]
 
@@ -202,6 +203,7 @@ def parse_policy(raw: bytes, *, path: Path, read_key: Callable[[str], bytes]) ->
         ),
         network=tuple(sorted({parse_peer(text) for text in found.network})),
         enable=_enable(found.enable, path),
+        rehash_store=found.engine_store == "rehash",
         expect=tuple(sorted((name, Digest(value)) for name, value in found.expect.items())),
         trust=trust,
     )

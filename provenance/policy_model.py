@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import Annotated, Final, Literal, TypeVar
+from typing import Annotated, Final, Literal
 
 from pydantic import (
     AfterValidator,
@@ -69,19 +69,6 @@ ROLE_TYPES: Final = {
     Role.LAUNCHER: (LAUNCH_TYPE,),
     Role.REBUILDER: (PROVENANCE_TYPE,),
 }
-
-_Value = TypeVar("_Value")
-
-
-def _neutral(neutral: object, why: str) -> AfterValidator:
-    """Only the value that asks for nothing: a wish that would be ignored is an error instead."""
-
-    def check(value: _Value) -> _Value:
-        if value != neutral:
-            raise ValueError(f"not enforced by this version, so it is refused: {why}")
-        return value
-
-    return AfterValidator(check)
 
 
 def _checked(parse: Callable[[str], object]) -> AfterValidator:
@@ -274,9 +261,6 @@ class PolicyToml(_Strict):
     revoked: RevokedToml = RevokedToml()
     network: Annotated[list[PeerText], Field(max_length=MAX_PEERS)] = []
     enable: EnableToml = EnableToml()
-    engine_store: Annotated[
-        Literal["trust", "rehash"],
-        _neutral("trust", 'the engine\'s store is not hashed again yet; expected "trust"'),
-    ] = "trust"
+    engine_store: Literal["trust", "rehash"] = "trust"
     expect: Annotated[dict[str, DigestText], Field(max_length=MAX_ENTRIES)] = {}
     trust: Annotated[list[TrustToml], Field(min_length=1, max_length=100)]

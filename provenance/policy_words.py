@@ -75,6 +75,7 @@ def explain_policy(policy: Policy, read_marks: Callable[[], Marks], now: datetim
         _bases(policy),
         PolicyLine("revoked", _revoked(policy)),
         PolicyLine("network", _listed(map(str, policy.network)) or "nothing may be reached"),
+        PolicyLine("engine_store", _STORE_HASHED if policy.rehash_store else _STORE_TRUSTED),
         PolicyLine(
             "expect", _listed(f"{name} of lock {lock}" for name, lock in policy.expect) or _UNEXPECTED
         ),
@@ -82,6 +83,8 @@ def explain_policy(policy: Policy, read_marks: Callable[[], Marks], now: datetim
     )
 
 
+_STORE_HASHED: Final = "hashed again, once per boot, engine and image"
+_STORE_TRUSTED: Final = "what the engine keeps of an image is trusted"
 _UNEXPECTED: Final = "no name: a bare digest needs --lock"
 
 

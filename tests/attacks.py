@@ -22,6 +22,7 @@ class Position(StrEnum):
     LOCAL_USER = "another user of the host"
     AGENT = "the agent inside"
     CONFIG_AUTHOR = "the author of builder.toml, its lock or the repository"
+    STORE_WRITER = "whoever may write in the engine's store"
     LAYOUT_WRITER = "whoever can write to the layout, an archive or the state"
     STRANGER = "anybody whose bytes are read"
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from backend.commands import BoundedFile, Input, OnChunk
+from backend.commands import BoundedFile, Ending, Input, OnChunk
 from backend.containers import ExecPlan, InspectedContainer
 from backend.engines.client import complaint
 from backend.engines.grammar import check_exec, container_id, flag
@@ -118,6 +118,16 @@ class ContainerCalls(VolumeCalls, ABC):
         )
         if not outcome.ok:
             raise self.client.failed(f"copy into container {container[:12]}", outcome)
+
+    def pack(self, container: str, target: BoundedFile) -> bool:
+        """All files of a created container as one tar. False: more than ``target`` takes."""
+        command = self.client.command("container", "export", container_id(container), deadline=COPY_SECONDS)
+        outcome = run(replace(command, stdout_path=target.path, stdout_limit=target.limit))
+        if outcome.ending is Ending.OVERFLOWED:
+            return False
+        if not outcome.ok:
+            raise self.client.failed(f"pack container {container[:12]}", outcome)
+        return True
 
     def logs(self, container: str, limit: int) -> bytes:
         """What the container wrote last, both streams; empty when there is none."""

@@ -102,6 +102,9 @@ class Engine(Protocol):
     def copy_in(self, container: str, target: str, tar: Path) -> None:
         """A tar with numeric owners through ``cp -`` into a created container's volume."""
 
+    def pack(self, container: str, target: BoundedFile) -> bool:
+        """All files of a created container as one tar, without what is mounted. False: more than it takes."""
+
     def logs(self, container: str, limit: int) -> bytes:
         """The last ``limit`` bytes of the engine's log of a BUILD container."""
 

@@ -8,9 +8,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import hmac
-import os
 import secrets
-import stat
 import sys
 from collections.abc import Iterable, Iterator
 from importlib.metadata import version
@@ -28,6 +26,7 @@ from provenance.scan.allow import shipped_allow_list
 from provenance.scan.layer_report import from_lines, to_lines
 from provenance.scan.report import ScanReport
 from provenance.scan.ruleset import engine_identity, ruleset_digest
+from provenance.small_files import read_private
 from provenance.writing import replace_file
 
 FORMAT: Final = 1
@@ -57,7 +56,7 @@ class LayerMemory:
         seal = Seal(key)
         found: list[ScanReport] = []
         for layer, diff_id in _layers(image):
-            raw = _read_private(entry_path(self._folder, layer.digest), MAX_ENTRY)
+            raw = read_private(entry_path(self._folder, layer.digest), MAX_ENTRY)
             found += seal.open(raw, layer, diff_id)
         self.recalled += len(found)
         return tuple(found)
@@ -147,7 +146,7 @@ def _layers(image: OciImage) -> Iterator[tuple[Descriptor, Digest]]:
 
 
 def _read_key(folder: Path) -> Secret | None:
-    raw = _read_private(folder / KEY_FILE, _KEY_BYTES)
+    raw = read_private(folder / KEY_FILE, _KEY_BYTES)
     return Secret(raw) if len(raw) == _KEY_BYTES else None
 
 
@@ -155,18 +154,6 @@ def _make_key(folder: Path) -> Secret:
     key = Secret(secrets.token_bytes(_KEY_BYTES))
     replace_file(folder / KEY_FILE, key.reveal(), 0o600)
     return key
-
-
-def _read_private(path: Path, limit: int) -> bytes:
-    """Of a file that is ours alone and has one name; of anything else nothing."""
-    with contextlib.suppress(OSError):
-        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-        with os.fdopen(handle, "rb") as file:
-            found = os.fstat(handle)
-            alone = found.st_uid == os.geteuid() and not found.st_mode & 0o077 and found.st_nlink == 1
-            if stat.S_ISREG(found.st_mode) and alone and found.st_size <= limit:
-                return file.read(limit)
-    return b""
 
 
 def _forget_oldest(folder: Path) -> None:

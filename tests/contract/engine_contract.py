@@ -27,9 +27,11 @@ from backend.containers import (
     VolumeMount,
     VolumePlan,
 )
+from backend.engine_store import differences
 from backend.engines.protocol import Engine
 from backend.runner import Command, Ending, spawn
 from images.errors import HostError
+from provenance.file_tree import image_tree, packed_tree
 from provenance.layout import open_image
 from tests.fakes.layouts import make_image
 
@@ -142,6 +144,24 @@ class EngineContract:
             assert dict(plan.labels).items() <= dict(found.labels).items()
             assert [path for path, _ in found.tmpfs] == ["/tmp"]
             assert (found.published_ports, found.devices, found.unplanned) == ((), (), ())
+
+    def test_what_is_packed_of_a_created_container_is_the_image(
+        self, engine: Engine, loaded: LoadedImage, tmp_path: Path
+    ) -> None:
+        tar, planned = tmp_path / "packed.tar", image_tree(loaded.image)
+        with created(engine, plan_for(loaded)) as container:
+            assert engine.pack(container, BoundedFile(tar, 1 << 30))
+            assert not engine.pack(container, BoundedFile(tmp_path / "short.tar", tar.stat().st_size - 1))
+            found = engine.inspect(container)
+        assert found is not None
+        assert not found.running
+        with tar.open("rb") as stream:
+            packed = packed_tree(stream, "packed")
+        assert list(differences(planned, packed, engine.product)) == []
+        assert planned.keys() <= packed.keys()
+        path = next(path for path, node in planned.items() if node.content)
+        packed[path] = replace(packed[path], content="0" * 64)
+        assert list(differences(planned, packed, engine.product)) == [f"/{path} (content)"]
 
     def test_only_the_labelled_are_listed_in_every_state(self, engine: Engine, loaded: LoadedImage) -> None:
         one, two = plan_for(loaded), plan_for(loaded)

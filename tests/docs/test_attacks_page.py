@@ -23,6 +23,7 @@ POSITIONS = {
     "a compromised build container": Position.BUILD_CONTAINER,
     "the author of `builder.toml`": Position.CONFIG_AUTHOR,
     "whoever can write to the image layout": Position.LAYOUT_WRITER,
+    "whoever may write in the engine's store": Position.STORE_WRITER,
     "whoever can put files into the state": Position.LAYOUT_WRITER,
     "whoever hands over an archive of `builder store export`": Position.LAYOUT_WRITER,
     "a thief of the builder's key": Position.BUILDER_KEY,

@@ -35,6 +35,7 @@ from backend.workspace.checking import SCRIPT as CHECK
 from images.errors import HostError
 from images.oci import OciImage
 from tests.fakes.inside import inside_answer
+from tests.fakes.layouts import merged_tar
 
 DOCKER_FACTS = EngineFacts(
     product="docker",
@@ -109,7 +110,8 @@ class FakeEngine:
 
     ``answers``: argv of an exec -> its answer. ``main``: what a container that is started attached does with
     its input. ``fails``: verb -> the error that its next call raises (after its effect, for create).
-    ``tampers``: changes what inspect says. ``inside``: changes to the account that the inside script gives.
+    ``tampers``: changes what inspect says, ``packs`` the tar of a container's files. ``inside``: changes to
+    the account that the inside script gives.
     """
 
     folder: Path
@@ -119,6 +121,7 @@ class FakeEngine:
     main: Callable[[ContainerPlan, bytes], Outcome] = lambda _, data: said(data)
     fails: dict[str, HostError] = field(default_factory=dict)
     tampers: dict[str, object] = field(default_factory=dict)
+    packs: Callable[[bytes], bytes] = lambda tar: tar
     inside: dict[str, object] = field(default_factory=dict)
     client_script: str = _CLIENT
     ends_after: float | None = None
@@ -265,6 +268,13 @@ class FakeEngine:
         if mount is None or mount.name not in self.volumes:
             raise HostError(f"nothing can be copied to {target}")
         self.filled.setdefault(mount.name, []).append((plan.purpose.value, tar.read_bytes()))
+
+    def pack(self, container: str, target: BoundedFile) -> bool:
+        self._called("pack")
+        image = self.images[self._get(container).plan.image.id]
+        packed = self.packs(merged_tar(image))
+        target.path.write_bytes(packed[: target.limit])
+        return len(packed) <= target.limit
 
     def logs(self, container: str, limit: int) -> bytes:
         self._called("logs")

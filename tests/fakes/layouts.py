@@ -12,7 +12,15 @@ from pathlib import Path
 import zstandard
 
 from images.digests import Digest
-from images.oci import MEDIA_CONFIG, MEDIA_LAYER_GZIP, MEDIA_LAYER_TAR, MEDIA_LAYER_ZSTD, MEDIA_MANIFEST
+from images.oci import (
+    MEDIA_CONFIG,
+    MEDIA_LAYER_GZIP,
+    MEDIA_LAYER_TAR,
+    MEDIA_LAYER_ZSTD,
+    MEDIA_MANIFEST,
+    OciImage,
+)
+from provenance.layout import open_layer
 from provenance.layout_writing import add_manifest, init_layout, write_blob
 
 COMPRESSIONS = (MEDIA_LAYER_ZSTD, MEDIA_LAYER_GZIP, MEDIA_LAYER_TAR)
@@ -36,6 +44,21 @@ def compressed(tar: bytes, media_type: str) -> bytes:
     if media_type == MEDIA_LAYER_GZIP:
         return gzip.compress(tar, mtime=0)
     return tar
+
+
+def merged_tar(image: OciImage) -> bytes:
+    """All files of the image as one tar, as an engine packs a container of it."""
+    found: dict[str, tuple[tarfile.TarInfo, bytes]] = {}
+    for number in range(len(image.manifest.layers)):
+        with open_layer(image, number) as stream, tarfile.open(fileobj=stream, mode="r|") as archive:
+            for member in archive:
+                file = archive.extractfile(member)
+                found[member.name] = member, file.read() if file else b""
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w") as archive:
+        for _, (member, content) in sorted(found.items()):
+            archive.addfile(member, io.BytesIO(content))
+    return packed.getvalue()
 
 
 def make_image(

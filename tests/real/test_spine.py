@@ -359,10 +359,18 @@ def test_a_policy_that_others_can_write_is_refused(spine: Spine, config: Path) -
     refused(spine.builder("verify", config=config), ExitCode.USAGE, "policy.toml", "chmod")
 
 
-@pytest.mark.parametrize("line", ['engine_store = "rehash"'])
-def test_a_policy_section_that_is_not_enforced_yet_is_refused(spine: Spine, config: Path, line: str) -> None:
-    edit(config / "policy.toml", "serial = 1\n", f"serial = 1\n{line}\n")
-    refused(spine.builder("verify", config=config), ExitCode.USAGE, line.split(" ", maxsplit=1)[0])
+def test_a_policy_that_does_not_trust_the_engines_store_has_it_hashed_once(
+    spine: Spine, config: Path, copy: Path
+) -> None:
+    edit(config / "policy.toml", "serial = 1\n", 'serial = 2\nengine_store = "rehash"\n')
+    attested = spine.builder("verify", "--attest", config=config, state=copy)
+    assert attested.returncode == 0, attested.stderr[-2000:]
+    said = []
+    for _ in range(2):
+        done = spine.builder("run", "--", "true", config=config, state=copy)
+        assert done.returncode == 0, done.stderr[-2000:]
+        said.append("hash again what docker holds of the image" in done.stderr)
+    assert said == [True, False]
 
 
 def test_a_policy_of_a_stranger_believes_nothing_of_ours(spine: Spine, config: Path) -> None:

@@ -43,6 +43,7 @@ _MODES = "tests/unit/backend/test_terminal_modes.py::"
 _LEASED = "tests/unit/backend/test_leased.py::"
 _PLAN = "tests/unit/backend/test_plan.py::"
 _NETWORK = "tests/unit/backend/network/"
+_STORE = "tests/unit/backend/test_engine_store.py::"
 _READBACK = "tests/unit/backend/test_readback.py::"
 _LAUNCH = "tests/unit/backend/test_launch.py::"
 _LAUNCH_SPACE = "tests/unit/backend/test_launch_files.py::"
@@ -704,6 +705,30 @@ EDITS = (
         'check.equal("image id", str(plan.image.id), found.image_id, LaunchReason.IMAGE_ID)',
         'check.equal("image id", str(plan.image.id), str(plan.image.id), LaunchReason.IMAGE_ID)',
         _READBACK + "test_one_difference_is_named",
+    ),
+    Edit(
+        "backend/engine_store.py",
+        "if seen != want and (",
+        "if seen is None and (",
+        _STORE + "test_whatever_differs_refuses_and_is_recorded",
+    ),
+    Edit(
+        "backend/engine_store.py",
+        '            "boot": boot_id(),\n',
+        "",
+        _STORE + "test_a_good_answer_is_of_its_boot_engine_and_image",
+    ),
+    Edit(
+        "backend/launch.py",
+        "    if not plan.admitted.rehash_store:",
+        "    if plan.admitted is not None:",
+        _STORE + "test_a_store_that_holds_the_image_is_hashed_once",
+    ),
+    Edit(
+        "provenance/file_tree.py",
+        "replace(node, size=member.size, content=_hash(archive, member))",
+        "replace(node, size=member.size)",
+        "tests/unit/provenance/test_file_tree.py::test_a_node_is_all_that_a_reader_could_notice",
     ),
     Edit(
         "backend/readback.py",

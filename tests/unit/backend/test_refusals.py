@@ -105,6 +105,11 @@ def not_placed(at: Bench, verified: VerifiedImage) -> object:
     return asked(at, verified, projection=given)
 
 
+def emptied(at: Bench, verified: VerifiedImage) -> object:
+    at.engine.packs = lambda _: bytes(1024)
+    return launch(at.controller, admitted_of(verified, rehash_store=True), request())
+
+
 OTHER = Digest.of(b"another")
 PEER = "api.anthropic.com:443"
 MEET: dict[LaunchReason, Meet] = {
@@ -135,6 +140,7 @@ MEET: dict[LaunchReason, Meet] = {
     LaunchReason.SUBORDINATE_IDS: lambda at, v: admitting(v, host=host_of(at, HostCheck.SUBORDINATE_IDS)),
     LaunchReason.HOST_ROOM: lambda at, v: admitting(v, host=host_of(at, HostCheck.DISK)),
     LaunchReason.IMAGE_ID: lambda at, v: tampered(at, v, image_id=str(OTHER)),
+    LaunchReason.ENGINE_STORE: emptied,
     LaunchReason.READ_BACK: lambda at, v: tampered(at, v, read_only_root=False),
     LaunchReason.NETWORK_UNSUPPORTED: lambda at, v: launch(
         at.controller, admitted_of(networked(v, PEER), shared_files=False), request(allow=(PEER,))

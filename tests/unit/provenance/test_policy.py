@@ -103,7 +103,7 @@ WRONG = [
     (HEAD, HEAD + 'enable = { mcp = ["a"], secrets = { a = { T = "the-value" } } }\n', "enable.secrets.a.T"),
     (HEAD, HEAD + 'enable = { mcp = ["a"], secrets = { a = { T = "file:" } } }\n', "enable.secrets.a.T"),
     (HEAD, HEAD + 'enable = { mcp = ["a"], secrets = { a = { "T-T" = "file:t" } } }\n', "enable.secrets.a"),
-    (HEAD, HEAD + 'engine_store = "rehash"\n', "engine_store: not enforced"),
+    (HEAD, HEAD + 'engine_store = "hash"\n', "engine_store"),
     (HEAD, HEAD + 'nested = "ignored"\n', "nested"),
     (HEAD, HEAD + 'opaque = { "sha256:1" = "because" }\n', "opaque"),
     (HEAD, HEAD + f'opaque = {{ "{LOCK}" = "" }}\n', "opaque"),
