@@ -33,6 +33,7 @@ from builder.cli.options.running import (
     logs_options,
     reap_options,
     run_options,
+    sessions_options,
     show_options,
 )
 from builder.cli.options.shared import common_options
@@ -66,6 +67,7 @@ now and then:
   ps         say which containers of this state exist, and who owns them
   runs       list the launches, newest last; show RUN prints the record of one
   logs       print what a launch said, if it was kept
+  sessions   list what agents remember from run to run; --remove forgets one
   reap       remove what dead processes left: containers, staging
   completion print what makes TAB complete commands and options in bash or zsh
 """
@@ -138,6 +140,7 @@ _VERBS: Final[tuple[tuple[str, str, _Adds | None], ...]] = (
     ("ps", "List the containers of this state on the engine, in every state; owner alive or dead.", None),
     ("runs", "List the launches that the journal knows, with image, engine and how they ended.", None),
     ("logs", "Print what a launch said, if run --keep-log kept it.", logs_options),
+    ("sessions", "List what agents remember of their runs (run --session), or forget it.", sessions_options),
     ("reap", "Remove what dead processes of this state left on the engine and in staging.", reap_options),
     ("completion", "Print a script that completes commands and options in your shell.", completion_options),
 )

@@ -70,6 +70,7 @@ LESSONS: Final[Mapping[str, Lesson]] = {
         _REPOSITORY,
         ('builder run --agent claude-code -- -p "make the tests pass"', "on the repository that you are in"),
         ("builder run --agent pi", "its own screen, at a terminal"),
+        ("builder run --session parser --agent pi -- --continue", "where its last run of that name ended"),
         ("builder run -- sh -c 'claude --version'", "a command, without files of yours"),
         ("builder run --review 3f1c5a7be9d02468 --agent claude-code", "what that launch committed"),
         ("builder run --dry-run -- true", "the plan, and nothing is launched"),
@@ -130,6 +131,7 @@ LESSONS: Final[Mapping[str, Lesson]] = {
         "docs/reference/gc.md",
         ("builder gc --older-than 30d --dry-run", "what would go, and why"),
         ("builder gc --keep 3", "all but the three newest images of each name"),
+        ("builder gc --sessions 90d --dry-run", "sessions that nobody used for so long; none without this"),
     ),
     "ps": Lesson(_RUNNING, ("builder ps", "what exists on the engine now")),
     "runs": Lesson(_RUNNING, ("builder runs", "newest last, a line each")),
@@ -142,6 +144,11 @@ LESSONS: Final[Mapping[str, Lesson]] = {
         ("builder login --list", "what is kept, and whether a launch has it"),
     ),
     "logout": Lesson(_LOGIN, ("builder logout claude-code", "forgets it here")),
+    "sessions": Lesson(
+        "docs/how-to/keep-a-session.md",
+        ("builder sessions", "what is kept, its size, when it was last used"),
+        ("builder sessions --remove parser", "forgets all that every agent remembers in it"),
+    ),
     "completion": Lesson(
         "docs/how-to/complete-in-your-shell.md",
         (

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import stat
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -21,13 +20,14 @@ from backend.workspace.candidates import place_of, published, withdraw
 from builder.bootstrap import LOCK_NAME, Host, lock_in_use
 from builder.bootstrap.lock import load_lock
 from builder.bootstrap.sweeping import leftovers, remove_leftover, unneeded
+from builder.sessions import forget_session, kept_sessions
 from builder.state import State
 from builder.storage.holding import Holdings, Wish, survey
-from builder.storage.removing import remove_tree
+from builder.storage.removing import freed_by, remove_tree
 from builder.storage.store import ContentStore
 from builder.workshop import Workshop
 from images.digests import Digest
-from images.errors import BuilderError, VerifyFailed
+from images.errors import BuilderError, StateError, UsageError, VerifyFailed
 from provenance.layout import Rehash, blob_path, open_image
 from provenance.layout_writing import drop_manifests
 from provenance.ledger import open_ledger
@@ -55,6 +55,7 @@ class Thing(StrEnum):
     BOOTSTRAP = "bootstrap"
     CANDIDATE = "candidate"
     LOG = "log"
+    SESSION = "session"
     SCAN = "scan"
     ENGINE_IMAGE = "engine-image"
 
@@ -79,12 +80,14 @@ class GcRequest:
 
     ``candidates``: commits of agents go that were recorded longer ago than that; None: none of them goes,
     since nobody else knows whether they were brought home. ``logs``: kept output goes that is older.
+    ``sessions``: what agents remember goes that was kept longer ago; None: none of it.
     """
 
     wish: Wish
     grace: timedelta
     host: Host
     candidates: timedelta | None = None
+    sessions: timedelta | None = None
     logs: timedelta = timedelta(days=30)
     dry_run: bool = False
     engine_images: bool = False
@@ -122,6 +125,7 @@ def collect(workshop: Workshop, request: GcRequest) -> Collected:
         with workshop.reporter.step(f"remove {len(removals)} things"):
             if request.engine_images:
                 removals += _remove_from_engine(workshop, removals)
+            removals = _forgotten(workshop, removals)
             _apply(state, request, removals)
     return _result(tuple(removals), holdings)
 
@@ -147,6 +151,7 @@ def _plan(state: State, request: GcRequest, holdings: Holdings) -> list[Removal]
     found += _bootstrap(state, request.host)
     found += _candidates(state, request, young)
     found += _logs(state, request, young)
+    found += _sessions(state, request, young)
     found += _ledger(state, found)
     return found
 
@@ -175,27 +180,28 @@ def _images(state: State, holdings: Holdings, young: _Young) -> Iterator[Removal
 def _references(holdings: Holdings) -> Iterator[Removal]:
     for reference, why in holdings.dead:
         name = f"{reference.kind} {reference.what}"
-        yield Removal(Thing.REFERENCE, name, _size(reference.file), why, reference.file)
+        yield Removal(Thing.REFERENCE, name, freed_by(reference.file), why, reference.file)
 
 
 def _under_way(state: State) -> Iterator[Removal]:
     """What processes that are dead now had under way."""
     dead = "its process is dead"
     for path in state.sweep_staging(remove=False):
-        yield Removal(Thing.STAGING, path.name, _size(path), dead, path)
+        yield Removal(Thing.STAGING, path.name, freed_by(path), dead, path)
     for path in state.stale_turns():
         yield Removal(Thing.TURN, path.name, 0, dead, path)
     for path in dead_leases(state.leases):
         yield Removal(Thing.LEASE, path.name, 0, dead, path)
     for folder in _written_to(state):
         for path in abandoned(folder):
-            yield Removal(Thing.TEMPORARY, _shown(path, state), _size(path), dead, path)
+            yield Removal(Thing.TEMPORARY, _shown(path, state), freed_by(path), dead, path)
 
 
 def _written_to(state: State) -> Iterator[Path]:
     """Every folder in which something is written under a temporary name first."""
     yield from (state.root, state.references, state.probe, state.client_home, state.bootstrap, state.store)
     yield state.scans
+    yield from (state.sessions / one.name for one in kept_sessions(state))
     yield from (state.layout, state.layout / "blobs" / "sha256")
     yield from sorted(state.store.glob("sha*/??"))
 
@@ -208,7 +214,7 @@ def _blobs(state: State, holdings: Holdings, staying: Iterable[Digest], young: _
                 continue
             if Digest.from_hex(path.name) not in held and not young(path):
                 yield Removal(
-                    Thing.BLOB, f"sha256:{path.name}", _size(path), "no image needs it any more", path
+                    Thing.BLOB, f"sha256:{path.name}", freed_by(path), "no image needs it any more", path
                 )
 
 
@@ -222,18 +228,20 @@ def _blobs_of(holdings: Holdings, manifests: Iterable[Digest]) -> set[Digest]:
 def _artifacts(state: State, holdings: Holdings, young: _Young) -> Iterator[Removal]:
     for integrity, path in ContentStore(state.store).entries():
         if str(integrity) not in holdings.named and not young(path):
-            yield Removal(Thing.ARTIFACT, str(integrity), _size(path), "no lock in use names it", path)
+            yield Removal(Thing.ARTIFACT, str(integrity), freed_by(path), "no lock in use names it", path)
 
 
 def _caches(state: State, holdings: Holdings) -> Iterator[Removal]:
     for path in sorted(state.probe.glob("*.json")):
         kept = read_kept(path)
         if kept is None or kept.boot_id != boot_id():
-            yield Removal(Thing.PROBE, path.name, _size(path), "of another boot, or not readable", path)
+            yield Removal(Thing.PROBE, path.name, freed_by(path), "of another boot, or not readable", path)
     for path in sorted(state.client_home.iterdir()):
         match = _BUILDX.fullmatch(path.name)
         if match and Digest.from_hex(match[1]) not in holdings.held:
-            yield Removal(Thing.BUILDX, path.name[:20], _size(path), "of a build container not in use", path)
+            yield Removal(
+                Thing.BUILDX, path.name[:20], freed_by(path), "of a build container not in use", path
+            )
 
 
 def _scans(state: State, holdings: Holdings, staying: Iterable[Digest], young: _Young) -> Iterator[Removal]:
@@ -241,14 +249,14 @@ def _scans(state: State, holdings: Holdings, staying: Iterable[Digest], young: _
     held = {entry_path(state.scans, one) for one in holdings.blobs | _blobs_of(holdings, staying)}
     for path in entries(state.scans):
         if path not in held and not young(path):
-            yield Removal(Thing.SCAN, path.name, _size(path), "of a layer that no image has", path)
+            yield Removal(Thing.SCAN, path.name, freed_by(path), "of a layer that no image has", path)
 
 
 def _bootstrap(state: State, host: Host) -> Iterator[Removal]:
     for path in leftovers(host):
-        yield Removal(Thing.BOOTSTRAP, path.name, _size(path), "a killed bootstrap left it", path)
+        yield Removal(Thing.BOOTSTRAP, path.name, freed_by(path), "a killed bootstrap left it", path)
     for path in unneeded(state.bootstrap, load_lock(lock_in_use(state.bootstrap / LOCK_NAME))):
-        yield Removal(Thing.BOOTSTRAP, _shown(path, state), _size(path), "no pin names it", path)
+        yield Removal(Thing.BOOTSTRAP, _shown(path, state), freed_by(path), "no pin names it", path)
 
 
 def _candidates(state: State, request: GcRequest, young: _Young) -> Iterator[Removal]:
@@ -265,7 +273,7 @@ def _candidates(state: State, request: GcRequest, young: _Young) -> Iterator[Rem
             age = request.wish.now - journal.passages(launch_id)[-1].at
             if age > request.candidates and entry.intent.run_id not in open_runs:
                 why = f"recorded {age.days} days ago"
-                yield Removal(Thing.CANDIDATE, launch_id, _size(place), why, place)
+                yield Removal(Thing.CANDIDATE, launch_id, freed_by(place), why, place)
 
 
 def _logs(state: State, request: GcRequest, young: _Young) -> Iterator[Removal]:
@@ -279,7 +287,30 @@ def _logs(state: State, request: GcRequest, young: _Young) -> Iterator[Removal]:
         last = max(path.lstat().st_mtime for path in (folder, *folder.iterdir()))
         age = request.wish.now - datetime.fromtimestamp(last, UTC)
         if folder.name not in under_way and age > request.logs:
-            yield Removal(Thing.LOG, folder.name, _size(folder), f"kept {age.days} days ago", folder)
+            yield Removal(Thing.LOG, folder.name, freed_by(folder), f"kept {age.days} days ago", folder)
+
+
+def _sessions(state: State, request: GcRequest, young: _Young) -> Iterator[Removal]:
+    """What agents remember, where an age was asked for; nothing of a run that goes on now."""
+    if request.sessions is None:
+        return
+    for one in kept_sessions(state):
+        place, age = state.sessions / one.name, request.wish.now - one.saved
+        if not one.in_use and age > request.sessions and not young(place):
+            yield Removal(Thing.SESSION, one.name, freed_by(place), f"kept {age.days} days ago", place)
+
+
+def _forgotten(workshop: Workshop, removals: list[Removal]) -> list[Removal]:
+    """Without the sessions that a run began to use since, which stay; the others are gone."""
+    done = []
+    for one in removals:
+        try:
+            if one.thing is Thing.SESSION:
+                forget_session(workshop.state, one.name)
+            done.append(one)
+        except (StateError, UsageError) as stays:
+            workshop.reporter.warn(f"stays: {stays}")
+    return done
 
 
 def _withdraw(state: State, one: Removal, now: datetime) -> None:
@@ -335,7 +366,7 @@ def _apply(state: State, request: GcRequest, removals: Iterable[Removal]) -> Non
             ledger.drop(forgotten, layers)
     state.sweep_staging()
     for one in removals:
-        if one.path is None or one.thing is Thing.STAGING:
+        if one.path is None or one.thing in (Thing.STAGING, Thing.SESSION):
             continue
         if one.thing is Thing.BOOTSTRAP:
             remove_leftover(request.host, one.path)
@@ -352,22 +383,3 @@ def _apply(state: State, request: GcRequest, removals: Iterable[Removal]) -> Non
 
 def _shown(path: Path, state: State) -> str:
     return str(path.relative_to(state.root)) if path.is_relative_to(state.root) else str(path)
-
-
-def _size(path: Path) -> int:
-    """Bytes that are free when it is gone: what has another name elsewhere frees nothing.
-
-    Deeper than the system takes a path it is not counted; a container may have made it so.
-    """
-    total, pending = 0, [path]
-    while pending:
-        one = pending.pop()
-        try:
-            status = one.lstat()
-            if stat.S_ISDIR(status.st_mode):
-                pending += one.iterdir()
-            elif status.st_nlink == 1:
-                total += status.st_size
-        except OSError:  # gone, or not ours to look into
-            continue
-    return total

@@ -1,4 +1,4 @@
-"""Remove a directory tree that somebody else may have filled: any depth, any modes, through no link."""
+"""Remove a directory tree that somebody else may have filled, and say what that frees; through no link."""
 
 from __future__ import annotations
 
@@ -33,6 +33,25 @@ def remove_tree(path: Path) -> bool:
     with contextlib.suppress(OSError):
         path.rmdir()
     return not os.path.lexists(path)
+
+
+def freed_by(path: Path) -> int:
+    """Bytes that are free when it is gone: what has another name elsewhere frees nothing.
+
+    Deeper than the system takes a path it is not counted; a container may have made it so.
+    """
+    total, pending = 0, [path]
+    while pending:
+        one = pending.pop()
+        try:
+            status = one.lstat()
+            if stat.S_ISDIR(status.st_mode):
+                pending += one.iterdir()
+            elif status.st_nlink == 1:
+                total += status.st_size
+        except OSError:  # gone, or not ours to look into
+            continue
+    return total
 
 
 def _clear(top: int) -> None:

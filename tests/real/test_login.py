@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Final
 
 import pytest
 
@@ -18,6 +19,8 @@ from backend.logins.store import LoginName, LoginStore
 from backend.projection.credentials import read_credential
 from backend.projection.routes import CredentialName, Route
 from images.config import AgentName
+from tests.fakes.projected import file_of, named
+from tests.fakes.sources import operator_of
 from tests.real.agents_at_work import Sweep, within
 from tests.real.network_desk import ACCOUNT_HOSTS, NetworkDesk
 from tests.real.private_network import ADDRESS
@@ -191,6 +194,50 @@ def test_an_agent_remembers_its_session_and_no_credential_is_in_it(
     archive = (desk.tiny.state / "sessions/one/claude-code.tar").read_bytes()
     assert word.encode() in archive
     assert not any(token.encode() in archive for token in accounts.issued)
+
+
+# Each goes on with what it calls the last conversation; which model, it is told as a person would tell it.
+ASKS: Final = {
+    Route.OPENCODE_API_KEY: (("run", "-m", "anthropic/claude-sonnet-4-5"), "--continue"),
+    Route.PI_API_KEY: (("--provider", "anthropic", "-p"), "--continue"),
+}
+
+
+@pytest.mark.parametrize("route", ASKS, ids=lambda route: route.agent.value)
+def test_the_next_run_of_a_session_goes_on_where_the_last_one_ended(
+    network_desk: NetworkDesk, accounts: Accounts, route: Route, tmp_path: Path
+) -> None:
+    """On a repository, with a key: the model is sent the earlier words too, by runs of this session alone."""
+    desk, agent = network_desk, route.agent.value
+    desk.world.accounts = None  # whoever has a key may ask
+    key = tmp_path / "key"
+    key.write_bytes(file_of(route))
+    key.chmod(0o600)
+    source = operator_of(tmp_path / "source").path
+    (words, go_on), word = ASKS[route], f"marmalade-of-{agent}"
+
+    def said_to_the_model(session: str, *tail: str) -> bytes:
+        desk.world.bodies.clear()
+        done = desk.run(
+            *("--source", str(source), "--session", session, "--agent", agent),
+            *("--credential", f"{named(route)}={key}", "--", *words, *tail),
+            allow=ACCOUNT_HOSTS,
+        )
+        assert done.returncode == 0, (done.stdout + done.stderr)[-4000:]
+        assert "scripted answer" in done.stdout
+        assert f"session {session}: " in done.stderr
+        assert "hold a credential" not in done.stderr
+        assert desk.record(done.stderr)["kept"]["session"] is True
+        return b"\0".join(desk.world.bodies)
+
+    assert word.encode() in said_to_the_model("first", f"say {word}")
+    assert word.encode() in said_to_the_model("first", go_on, "and again")
+    third = said_to_the_model("first", go_on, "a third time")
+    assert all(text in third for text in (word.encode(), b"and again", b"a third time"))
+    assert word.encode() not in said_to_the_model("second", "hello")
+    archive = (desk.tiny.state / "sessions/first" / f"{agent}.tar").read_bytes()
+    assert word.encode() in archive
+    assert file_of(route).strip() not in archive
 
 
 def test_pi_renews_its_login_and_it_comes_back(network_desk: NetworkDesk, accounts: Accounts) -> None:

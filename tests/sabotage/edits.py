@@ -89,6 +89,7 @@ _IN_TOTO = "tests/unit/provenance/test_intoto.py::"
 _SBOM = "tests/unit/provenance/test_sbom.py::"
 _CI = "tests/unit/builder/test_ci.py::"
 _CLI = "tests/unit/builder/test_cli.py::"
+_SESSIONS = "tests/unit/builder/test_logins.py::"
 _LOGINS = "tests/unit/backend/logins/test_store.py::"
 _HOME = "tests/unit/backend/test_home.py::"
 _CREDENTIALS = "tests/unit/backend/projection/test_credentials.py::"
@@ -2119,6 +2120,24 @@ EDITS = (
         "if found is not None and found.route.rotates:",
         "if found is None and False:",
         _CREDENTIALS + "test_a_login_that_renews_itself_is_not_given_by_name",
+    ),
+    Edit(
+        "builder/storage/collecting.py",
+        "        if not one.in_use and age > request.sessions and not young(place):",
+        "        if age > request.sessions and not young(place):",
+        _GC + "test_a_session_goes_when_its_age_was_asked_for_and_never_under_a_run",
+    ),
+    Edit(
+        "builder/storage/collecting.py",
+        "    sessions: timedelta | None = None",
+        "    sessions: timedelta | None = timedelta()",
+        _GC + "test_a_session_goes_when_its_age_was_asked_for_and_never_under_a_run",
+    ),
+    Edit(
+        "builder/sessions.py",
+        "            if os.path.samestat(path.lstat(), os.fstat(handle)):",
+        "            if True:",
+        _SESSIONS + "test_a_run_that_locked_what_was_taken_away_begins_with_what_is_there",
     ),
     Edit(
         "backend/projection/history.py",

@@ -179,6 +179,15 @@ def logs_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("run", metavar="RUN", help="a run or launch of builder runs")
 
 
+def sessions_options(parser: argparse.ArgumentParser) -> None:
+    """Which one goes."""
+    parser.add_argument(
+        "--remove",
+        metavar="NAME",
+        help="forget this session: the histories of every agent in it; one that a run has now stays",
+    )
+
+
 def reap_options(parser: argparse.ArgumentParser) -> None:
     """What dead processes left."""
     parser.add_argument("--dry-run", action="store_true", help="say what would go; remove nothing")
@@ -209,6 +218,11 @@ def gc_options(parser: argparse.ArgumentParser) -> None:
         metavar="AGE",
         default="30d",
         help="let kept output of launches go that is older (default: 30d)",
+    )
+    parser.add_argument(
+        "--sessions",
+        metavar="AGE",
+        help="let sessions go, what agents remember, that were last kept longer ago, as 90d (default: none)",
     )
     parser.add_argument("--images", action="store_true", help="remove the engine's copies of such images too")
 

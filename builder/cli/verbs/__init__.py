@@ -33,6 +33,7 @@ VERBS = (
     "logs",
     "login",
     "logout",
+    "sessions",
     "completion",
 )
 # Commands of a command.

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Final
 
 from builder.cli.documents.collected import CollectionDocument, GcDocument, HeldDocument, RemovalDocument
 from builder.cli.invocation import Invocation, Result
 from builder.cli.session import open_workshop
 from builder.cli.verbs.bootstrap_verb import bootstrap_host
+from builder.sessions import kept_sessions
 from builder.storage.collecting import Collected, GcRequest, collect
 from builder.storage.holding import Wish
 from images.config import parse_duration
 from images.errors import UsageError
+
+_WHAT_LISTS_SESSIONS: Final = "are there: builder sessions lists them, --sessions AGE lets old ones go"
 
 
 def run(invocation: Invocation) -> Result[GcDocument]:
@@ -29,6 +33,7 @@ def run(invocation: Invocation) -> Result[GcDocument]:
             grace=grace,
             host=bootstrap_host(invocation, workshop),
             candidates=_age("--candidates", options.candidates),
+            sessions=_age("--sessions", options.sessions),
             logs=_age("--logs", options.logs) or timedelta(),
             dry_run=options.dry_run,
             engine_images=options.images,
@@ -40,6 +45,9 @@ def run(invocation: Invocation) -> Result[GcDocument]:
     for digest, why in done.held:
         invocation.reporter.detail(f"held {digest}: {why}")
     invocation.reporter.say(f"{said} {len(done.removals)} things, {done.freed} bytes; {len(done.held)} held")
+    if left := kept_sessions(workshop.state):
+        size = sum(one.size for one in left)
+        invocation.reporter.say(f"{len(left)} sessions, {size} bytes, {_WHAT_LISTS_SESSIONS}")
     return Result(line=str(done.freed), document=_document(done, dry_run=options.dry_run))
 
 

@@ -17,14 +17,17 @@ import pytest
 
 from backend.journal import Boundary, Intent, Journal
 from backend.ownership import hold_lease, is_alive
+from backend.projection.history import History, HistoryFile
 from builder.bootstrap import Host
 from builder.cli import main_inner
+from builder.sessions import open_session
 from builder.state import State
 from builder.storage.collecting import Collected, GcRequest, Thing, collect
 from builder.storage.exporting import export
 from builder.storage.holding import Wish
 from builder.storage.importing import import_archive
 from builder.storage.references import refer_to_added, refer_to_project
+from images.config import AgentName
 from images.digests import Digest, Integrity
 from images.errors import ExitCode, StateError
 from images.lockfile import lock_bytes
@@ -267,6 +270,46 @@ def test_a_candidate_goes_when_its_age_was_asked_for_and_no_other(team: Team) ->
         journal.advance("open.2", Boundary.RECOVERED, LATER)
     assert names(gc(team, candidates=age), Thing.CANDIDATE) == {"open.1"}
     assert names(gc(team, candidates=age), Thing.CANDIDATE) == set()
+
+
+def session_at(team: Team, name: str, at: datetime) -> Path:
+    with open_session(team.state, name, AgentName.PI) as opened:
+        opened.keep(History(AgentName.PI, (HistoryFile(".pi/agent/sessions/a.jsonl", b"{}\n", 5),)))
+    os.utime(opened.file, (at.timestamp(), at.timestamp()))
+    return opened.file
+
+
+def test_a_session_goes_when_its_age_was_asked_for_and_never_under_a_run(
+    team: Team, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old, age = LATER - timedelta(days=40), timedelta(days=30)
+    going, held = session_at(team, "old", old), session_at(team, "held", old)
+    new = session_at(team, "new", LATER - timedelta(days=20))
+    for without in ({}, {"older_than": timedelta()}, {"keep": 0, "candidates": timedelta()}):
+        assert names(gc(team, **without), Thing.SESSION) == set()
+    assert names(gc(team, sessions=age, now=LATER - timedelta(days=1)), Thing.SESSION) == set()  # grace
+    with open_session(team.state, "held", AgentName.PI):
+        assert names(gc(team, sessions=age, dry_run=True), Thing.SESSION) == {"old"}
+        assert going.exists()
+        size = going.stat().st_size
+        done = gc(team, sessions=age)
+        # A run that begins between the look and the removal: nobody looks, and it stays as well.
+        monkeypatch.setattr("builder.sessions._is_in_use", lambda _: False)
+        assert names(gc(team, sessions=age), Thing.SESSION) == set()
+    (one,) = [one for one in done.removals if one.thing is Thing.SESSION]
+    assert (one.name, one.size, one.why) == ("old", size, "kept 40 days ago")
+    assert not going.parent.exists()
+    assert held.exists()
+    assert new.exists()
+    assert names(gc(team, sessions=age), Thing.SESSION) == {"held"}
+
+
+def test_what_a_killed_run_was_writing_into_its_session_goes(team: Team) -> None:
+    kept = session_at(team, "one", LATER)
+    half = kept.with_name(".builder-new-abcdefgh")
+    half.write_bytes(b"half")
+    assert names(gc(team), Thing.TEMPORARY) == {f"sessions/one/{half.name}"}
+    assert kept.exists()
 
 
 def test_a_projects_lock_holds_its_image_artifacts_base_and_tools(team: Team) -> None:
@@ -567,7 +610,13 @@ def test_the_command(team: Team, capsys: pytest.CaptureFixture[str], monkeypatch
     assert "no lock in use names it" in err
     code, out, err = type_gc(team, capsys, "--grace", "0")
     assert (code, out) == (0, "0\n")
-    for wrong in (("--keep", "-1"), ("--older-than", "soon"), ("--grace", "1w"), ("--candidates", "")):
+    assert "sessions" not in err
+    session_at(team, "one", datetime.now(UTC) - timedelta(days=2))
+    assert "1 sessions, " in type_gc(team, capsys, "--dry-run")[2]
+    code, _, err = type_gc(team, capsys, "--sessions", "0", "--grace", "0")
+    assert code == 0
+    assert "removed session one (" in err
+    for wrong in (("--keep", "-1"), ("--older-than", "soon"), ("--grace", "1w"), ("--sessions", "1y")):
         code, _, err = type_gc(team, capsys, *wrong)
         assert code == ExitCode.USAGE
         assert "hint: " in err

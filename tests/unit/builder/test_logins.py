@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
+import os
+import threading
 from dataclasses import dataclass, field
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -15,14 +19,14 @@ from backend.projection.routes import Route
 from builder.cli import main_inner
 from builder.cli.options.parser import BadUsage
 from builder.keeping import keeping_for, login_for, tell_hosts
-from builder.sessions import check_session, open_session
+from builder.sessions import check_session, forget_session, kept_sessions, open_session
 from builder.state import State, open_state
 from images.config import AgentName
 from images.errors import ExitCode, LaunchRefused, StateError, UsageError
 from tests.fakes.admitted import NOW
 from tests.fakes.kept_logins import CLAUDE, store_at
 from tests.fakes.projected import credential, dummy, file_of, named
-from tests.results import check
+from tests.results import check, check_printed
 
 AGENT = AgentName.CLAUDE_CODE
 PLACE = ".claude/projects/-workspace/one.jsonl"
@@ -176,6 +180,108 @@ def test_a_damaged_session_is_told(state: State, raw: bytes) -> None:
 def test_a_session_has_a_plain_name(name: str) -> None:
     with pytest.raises(UsageError):
         check_session(name)
+
+
+def keep_history(state: State, name: str, agent: AgentName = AGENT) -> Path:
+    place = {AGENT: PLACE, AgentName.PI: ".pi/agent/sessions/one.jsonl"}[agent]
+    with open_session(state, name, agent) as opened:
+        opened.keep(History(agent, (HistoryFile(place, b"{}\n", 5),)))
+    return opened.file
+
+
+def test_sessions_are_listed_with_their_sizes_and_one_that_a_run_has_is_told(state: State) -> None:
+    files = [keep_history(state, "one"), keep_history(state, "one", AgentName.PI)]
+    (state.sessions / "notes.txt").write_text("not a session's name")
+    (state.sessions / "link").symlink_to(state.sessions / "one")
+    os.utime(files[0], (NOW.timestamp() + 86_400_000,) * 2)
+    with open_session(state, "two", AGENT):
+        one, two = kept_sessions(state)
+    assert (one.name, one.agents) == ("one", (AGENT, AgentName.PI))
+    assert one.size == sum(file.stat().st_size for file in files)
+    assert one.saved == NOW + timedelta(days=1000)
+    assert (two.agents, two.size) == ((), 0)
+    assert [kept.in_use for kept in (one, two)] == [False, True]
+    assert not any(kept.in_use for kept in kept_sessions(state))
+
+
+def test_a_session_is_forgotten_when_asked_and_never_under_a_run(state: State) -> None:
+    for agent in (AGENT, AgentName.PI):
+        keep_history(state, "one", agent)
+    other = keep_history(state, "two")
+    with open_session(state, "one", AGENT), pytest.raises(StateError, match="in use"):
+        forget_session(state, "one")
+    assert forget_session(state, "one").agents == (AGENT, AgentName.PI)
+    assert [path.name for path in state.sessions.iterdir()] == ["two"]
+    assert other.exists()
+    assert list(state.staged.iterdir()) == []
+    with pytest.raises(UsageError, match="no session") as caught:
+        forget_session(state, "one")
+    assert caught.value.hint == "builder sessions"
+    for wrong in ("", "..", "../sessions/two", "*"):
+        with pytest.raises(UsageError):
+            forget_session(state, wrong)
+    assert other.exists()
+    with open_session(state, "one", AGENT) as anew:
+        assert anew.history == History(AGENT)
+
+
+def test_a_run_that_locked_what_was_taken_away_begins_with_what_is_there(
+    state: State, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else it would keep its history in a directory that nobody finds."""
+    keep_history(state, "one")
+    lock, taken = fcntl.flock, []
+
+    def late(handle: int, how: int) -> None:
+        if not taken:
+            taken.append(handle)
+            forget_session(state, "one")
+        lock(handle, how)
+
+    monkeypatch.setattr("builder.sessions.fcntl.flock", late)
+    with open_session(state, "one", AGENT) as opened:
+        assert opened.history == History(AGENT)
+        opened.keep(History(AGENT, (HistoryFile(PLACE, b"{}\n", 5),)))
+    assert opened.file.exists()
+
+
+def test_who_lists_sessions_stops_no_run(state: State) -> None:
+    keep_history(state, "one")
+    handle = os.open(state.sessions / "one/lock", os.O_RDONLY)
+    fcntl.flock(handle, fcntl.LOCK_SH)
+    looked = threading.Timer(0.05, os.close, (handle,))
+    looked.start()
+    with open_session(state, "one", AGENT) as opened:
+        assert opened.history.files
+    looked.join()
+
+
+def test_sessions_at_the_command_line(state: State, capsys: pytest.CaptureFixture[str]) -> None:
+    def type_it(*words: str) -> tuple[int, str, str]:
+        code = main_inner(["sessions", "--state", str(state.root), *words], {"HOME": str(state.root.parent)})
+        told = capsys.readouterr()
+        check_printed(("sessions", *words), told.out)
+        return code, told.out, told.err
+
+    code, out, err = type_it()
+    assert (code, out) == (0, "")
+    assert "builder run --session NAME" in err
+    size = keep_history(state, "one").stat().st_size
+    code, out, _ = type_it()
+    assert code == 0
+    assert out.startswith(f"one\t{AGENT}\t{size} bytes\t20")
+    assert out.endswith("Z\tfree\n")
+    (listed,) = json.loads(type_it("--json")[1])["sessions"]
+    assert (listed["name"], listed["agents"], listed["bytes"]) == ("one", [AGENT], size)
+    with open_session(state, "one", AGENT):
+        assert type_it()[1].endswith("\tin use\n")
+        code, _, err = type_it("--remove", "one")
+    assert code == ExitCode.STATE
+    assert "in use" in err
+    code, out, _ = type_it("--remove", "one", "--json")
+    assert code == 0
+    assert json.loads(out)["removed"] == listed
+    assert type_it("--remove", "one")[0] == ExitCode.USAGE
 
 
 def test_the_help_of_both_teaches() -> None:
