@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import difflib
 from collections.abc import Callable
 from importlib.metadata import version
 from typing import Any, Final
@@ -149,14 +150,33 @@ _VERBS: Final[tuple[tuple[str, str, _Adds | None], ...]] = (
 def parse_arguments(argv: list[str]) -> argparse.Namespace:
     """Parse; BadUsage says what is wrong. In ``run``, everything after ``--`` is left alone."""
     head, tail = split_tail(argv)
-    options, unknown = make_parser().parse_known_args(head)
+    names = [name for name, _, _ in _VERBS]
+    word = next((word for word in head if not word.startswith("-")), names[0])
+    if word not in names:
+        raise BadUsage(f"no such command: {word!r}{_meant(word, names)}", "builder")
+    parser = make_parser()
+    options, unknown = parser.parse_known_args(head)
     if unknown:
         # argparse says it in the name of the whole program, whose help does not have the command's options.
         act = options.act if options.command == "store" else ""
         command = f"builder {options.command} {act}".strip()
-        raise BadUsage(f"unrecognized arguments: {' '.join(unknown)}", command)
+        near = _meant(unknown[0].partition("=")[0], _options_of(parser, options.command, act))
+        raise BadUsage(f"unrecognized arguments: {' '.join(unknown)}{near}", command)
     options.tail = tail
     return options
+
+
+def _meant(word: str, known: list[str]) -> str:
+    near = difflib.get_close_matches(word, known, n=1)
+    return f"; did you mean {near[0]}?" if near else ""
+
+
+def _options_of(parser: argparse.ArgumentParser, *words: str) -> list[str]:
+    """The options of a command, or of a command's command."""
+    for word in filter(None, words):
+        (verbs,) = (one for one in parser._actions if isinstance(one, argparse._SubParsersAction))
+        parser = verbs.choices[word]
+    return [option for action in parser._actions for option in action.option_strings]
 
 
 def split_tail(argv: list[str]) -> tuple[list[str], list[str] | None]:

@@ -24,7 +24,13 @@ def common_options(*, again: bool = False) -> Parser:
         "--engine", metavar="NAME", help="docker or podman (default: settings.toml, else found)"
     )
     common.add_argument("--json", action="store_true", help="print one JSON object, on failure too")
-    common.add_argument("--progress", choices=["auto", "plain", "json"], default="auto")
+    common.add_argument(
+        "--progress",
+        choices=["auto", "plain", "json"],
+        default="auto",
+        help="how steps are told on standard error: a bar at a terminal, lines, or a JSON object for each"
+        " (default: auto)",
+    )
     common.add_argument("--quiet", action="store_true", help="warnings and errors only")
     common.add_argument("--verbose", action="store_true", help="every line of every step")
     if again:

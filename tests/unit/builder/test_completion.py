@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import pty
@@ -15,6 +16,7 @@ import pytest
 from builder.cli import main_inner
 from builder.cli.arguments import make_parser, parse_arguments
 from builder.cli.documents.shell import Shell
+from builder.cli.options.parser import BadUsage
 from builder.cli.teaching import LESSONS
 from builder.cli.verbs import ACTS, VERBS
 from builder.cli.verbs.completion_verb import completion_script
@@ -135,6 +137,36 @@ def test_no_help_without_a_sentence_an_example_and_a_page(
             ["builder", "store", "export"],
         )
         assert parse_arguments(words[1:]).command == words[1]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_option_says_what_it_does(command: str) -> None:
+    parser = make_parser()
+    for word in command.split():
+        (verbs,) = (one for one in parser._actions if isinstance(one, argparse._SubParsersAction))
+        parser = verbs.choices[word]
+    for action in parser._actions:
+        if not isinstance(action, argparse._SubParsersAction):
+            assert action.help, action.option_strings or action.dest
+
+
+@pytest.mark.parametrize(
+    ("typed", "said"),
+    [
+        ("biuld", "no such command: 'biuld'; did you mean build?"),
+        ("sesions", "no such command: 'sesions'; did you mean sessions?"),
+        ("xyzzy", "no such command: 'xyzzy'"),
+        ("--state x build", "no such command: 'x'"),
+        ("run --agnet pi", "unrecognized arguments: --agnet; did you mean --agent?"),
+        ("gc --sesions=30d", "unrecognized arguments: --sesions=30d; did you mean --sessions?"),
+        ("store export a.tar --lokc b", "unrecognized arguments: --lokc b; did you mean --lock?"),
+        ("ps --xyzzy", "unrecognized arguments: --xyzzy"),
+    ],
+)
+def test_a_slip_is_answered_with_what_was_meant(typed: str, said: str) -> None:
+    with pytest.raises(BadUsage) as caught:
+        parse_arguments(typed.split())
+    assert caught.value.message == said
 
 
 def test_the_first_help_has_commands_that_can_be_typed(capsys: pytest.CaptureFixture[str]) -> None:
