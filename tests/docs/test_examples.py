@@ -106,6 +106,27 @@ def test_toml_is_accepted_by_the_program(example: Example) -> None:
 
 @pytest.mark.parametrize("path", documents(), ids=lambda p: p.relative_to(ROOT).as_posix())
 def test_links_lead_somewhere(path: Path) -> None:
-    for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", path.read_text()):
-        if "://" not in target:
-            assert (path.parent / target).exists(), target
+    for target, _, place in re.findall(r"\]\(([^)#]*)(#([^)]*))?\)", path.read_text()):
+        if "://" in target:
+            continue
+        page = path.parent / target if target else path
+        assert page.exists(), target
+        assert not place or place in _headings(page), f"{target}#{place}"
+
+
+def _headings(page: Path) -> set[str]:
+    """As code hosts name them in an address."""
+    text = re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+    shown = (
+        re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", one) for one in re.findall(r"^#+ (.*)$", text, re.MULTILINE)
+    )
+    return {re.sub(r"[^\w\- ]", "", one.strip().lower()).replace(" ", "-") for one in shown}
+
+
+def test_every_page_is_in_the_list_of_all_pages() -> None:
+    index = ROOT / "docs/README.md"
+    linked = {(index.parent / target).resolve() for target in re.findall(r"\]\(([^)#]+)", index.read_text())}
+    pages = {
+        path for path in documents() if path.parent.name in ("tutorial", "how-to", "reference", "explanation")
+    }
+    assert sorted(pages - linked) == []
