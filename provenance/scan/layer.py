@@ -12,7 +12,7 @@ from provenance.scan.bytescan import ByteScan
 from provenance.scan.collect import Collector, TooMany
 from provenance.scan.engine import EngineStopped, Finder
 from provenance.scan.judge import Confirmed, judge
-from provenance.scan.nested import FileReading, Opener
+from provenance.scan.nested import FilesInTurn, Opener
 from provenance.scan.places import PathTable
 from provenance.scan.report import BlobCoverage, Place, PlaceKind
 from provenance.scan.tarwalk import Member, MemberKind, TarWalker, Unreadable, link_target
@@ -40,11 +40,11 @@ class LayerPass:
         self._table = table
         self._collector = collector
         self._opener = Opener(digest, finder, table, collector)
-        self._walker = TarWalker(self._on_member, self._on_content, self._on_text)
+        self._files = FilesInTurn()
+        self._walker = TarWalker(self._on_member, self._files.take, self._on_text)
         self._scan = ByteScan(finder, self._on_found)
         self._members: list[Member] = []  # those that reach beyond what is judged
         self._texts: list[tuple[int, bytes]] = []
-        self._reading: FileReading | None = None
         self.total = 0
         self.linked: list[LinkedPath] = []
 
@@ -115,13 +115,5 @@ class LayerPass:
             if rules:
                 self.linked.append(LinkedPath(link_target(member), member.name, rules, member.kind))
             return False
-        self._reading = self._opener.reading(member.name, rules)
+        self._files.begin(self._opener.reading(member.name, rules))
         return True
-
-    def _on_content(self, _member: Member, piece: memoryview, last: bool) -> None:
-        if self._reading is None:
-            return
-        self._reading.feed(piece)
-        if last:
-            self._reading.finish()
-            self._reading = None

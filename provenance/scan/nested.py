@@ -243,14 +243,34 @@ class FileReading:
             ByteScan(opener.finder, on_found).whole(memoryview(raw))
 
 
+class FilesInTurn:
+    """The files of one tar that are looked into: of each the content, piece by piece, until its last."""
+
+    def __init__(self) -> None:
+        self._reading: FileReading | None = None
+
+    def begin(self, reading: FileReading) -> None:
+        """What comes now is this file's."""
+        self._reading = reading
+
+    def take(self, _member: Member, piece: memoryview, last: bool) -> None:
+        """The next piece, as a TarWalker gives it."""
+        if self._reading is None:
+            return
+        self._reading.feed(piece)
+        if last:
+            self._reading.finish()
+            self._reading = None
+
+
 class _InnerTar:
     """A tar inside of something: its bytes are scanned as they pass; here its members are looked at."""
 
     def __init__(self, opener: Opener, around: FileReading) -> None:
         self._opener = opener
         self._around = around
-        self._reading: FileReading | None = None
-        self._walker = TarWalker(self._on_member, self._on_content, lambda _header, _text: None)
+        self._files = FilesInTurn()
+        self._walker = TarWalker(self._on_member, self._files.take, lambda _header, _text: None)
 
     def feed(self, piece: memoryview) -> str:
         """The next bytes; why it cannot be read further, if so."""
@@ -271,19 +291,12 @@ class _InnerTar:
         if member.kind is not MemberKind.FILE:
             return False
         around = self._around
-        self._reading = FileReading(
+        reading = FileReading(
             self._opener,
             f"{around.path.removesuffix(INSIDE)}{INSIDE}{member.name}",
             self._opener.table.rules_for(member.name),
             around.depth + 1,
             around.outermost,
         )
+        self._files.begin(reading)
         return True
-
-    def _on_content(self, _member: Member, piece: memoryview, last: bool) -> None:
-        if self._reading is None:
-            return
-        self._reading.feed(piece)
-        if last:
-            self._reading.finish()
-            self._reading = None

@@ -26,7 +26,7 @@ from provenance.scan.report import IN_FILES, BlobCoverage, Place, ScanReport
 from provenance.scan.request import ScanRequest
 from provenance.scan.ruleset import engine_identity, ruleset_digest
 from provenance.scan.sources import DocumentSource, LayerSource, Sources
-from provenance.scan.tarwalk import Member, MemberKind, TarWalker, Unreadable
+from provenance.scan.tarwalk import Member, MemberKind, OnContent, TarWalker, Unreadable
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,18 +165,8 @@ def _digests(source: LayerSource, wanted: frozenset[str], collector: Collector) 
         if last:
             seen.add(member.name)
 
-    walker = TarWalker(
-        lambda member: member.kind is MemberKind.FILE and member.name in wanted,
-        on_content,
-        lambda _header, _text: None,
-    )
-    digest = str(source.layer.digest)
-    try:
-        with source.open() as file:
-            for chunk in layer_chunks(file, source.layer, None, digest):
-                walker.feed(memoryview(chunk))
-    except (Unreadable, VerifyFailed) as broken:
-        collector.incomplete(f"layer {digest}: {broken}")
+    for _ in _walked(source, wanted, on_content, collector):
+        pass
     yield from ((name, f"sha256:{found.hexdigest()}") for name, found in sums.items())
 
 
@@ -193,6 +183,15 @@ def _contents(
             done.append((member, bytes(content)))
             content.clear()
 
+    for _ in _walked(source, wanted, on_content, collector):
+        yield from done
+        done.clear()
+
+
+def _walked(
+    source: LayerSource, wanted: frozenset[str], on_content: OnContent, collector: Collector
+) -> Iterator[None]:
+    """Give what the files of these names hold, with a stop after each chunk; a broken layer is told."""
     walker = TarWalker(
         lambda member: member.kind is MemberKind.FILE and member.name in wanted,
         on_content,
@@ -203,8 +202,7 @@ def _contents(
         with source.open() as file:
             for chunk in layer_chunks(file, source.layer, None, digest):
                 walker.feed(memoryview(chunk))
-                yield from done
-                done.clear()
+                yield
     except (Unreadable, VerifyFailed) as broken:
         collector.incomplete(f"layer {digest}: {broken}")
 
