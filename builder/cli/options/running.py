@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from typing import Any
 
 from builder.cli.options.shared import image_argument, key_options, proof_options
 
@@ -18,19 +19,8 @@ def run_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--deadline", metavar="TIME", help="longest run, as 90s, 30m or 2h (default: builder.toml)"
     )
-    parser.add_argument(
-        "--credential",
-        action="append",
-        default=[],
-        metavar="NAME=FILE",
-        help="give the agent this credential, from a 0600 file; NAME as claude-code.api-key",
-    )
-    parser.add_argument(
-        "--credential-fd",
-        action="append",
-        default=[],
-        metavar="NAME=N",
-        help="the same, from descriptor N",
+    _credential_options(
+        parser, "give the agent this credential, from a 0600 file; NAME as claude-code.api-key"
     )
     parser.add_argument(
         "--login",
@@ -63,6 +53,12 @@ def run_options(parser: argparse.ArgumentParser) -> None:
     _files_options(parser)
     proof_options(parser)
     key_options(parser, "launcher")
+
+
+def _credential_options(parser: argparse.ArgumentParser, what: str) -> None:
+    given: dict[str, Any] = {"action": "append", "default": []}
+    parser.add_argument("--credential", metavar="NAME=FILE", help=what, **given)
+    parser.add_argument("--credential-fd", metavar="NAME=N", help="the same, from descriptor N", **given)
 
 
 def _files_options(parser: argparse.ArgumentParser) -> None:
@@ -118,19 +114,8 @@ def login_options(parser: argparse.ArgumentParser) -> None:
     image_argument(parser)
     _login_name(parser)
     parser.add_argument("--list", action="store_true", help="list the logins that are kept")
-    parser.add_argument(
-        "--credential",
-        action="append",
-        default=[],
-        metavar="NAME=FILE",
-        help="keep what this 0600 file holds, and start nothing; NAME as claude-code.oauth-token",
-    )
-    parser.add_argument(
-        "--credential-fd",
-        action="append",
-        default=[],
-        metavar="NAME=N",
-        help="the same, from descriptor N",
+    _credential_options(
+        parser, "keep what this 0600 file holds, and start nothing; NAME as claude-code.oauth-token"
     )
     parser.add_argument(
         "--unencrypted", action="store_true", help="keep it unencrypted, although there is a keyring"
