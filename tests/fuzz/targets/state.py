@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from backend.journal import Boundary, Intent, Journal, Removal
+from backend.journal import Boundary, Journal, Removal
 from backend.projection.credentials import read_credential
 from backend.projection.routes import Route
 from backend.projection.server_secrets import read_server_secret
@@ -24,6 +24,7 @@ from images.oci import Platform
 from provenance.ledger import LedgerEntry, open_ledger
 from provenance.marks import pin_marks, read_marks
 from tests.fakes.admitted import NOW
+from tests.fakes.journals import INTENT
 from tests.fakes.locks import make_lock
 from tests.fakes.policies import policy_for
 from tests.fakes.projected import file_of, named
@@ -38,21 +39,8 @@ AT = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 
 def _journal(folder: Path) -> Path:
     path = folder / "journal.sqlite"
-    intent = Intent(
-        launch_id="run-1",
-        run_id="run",
-        step=1,
-        scope="issue/7",
-        launch_class="execute",
-        lease_id="c" * 32,
-        container_name="aib-run-1",
-        image_digest=Digest.of(b"image"),
-        product="docker",
-        endpoint="unix:///run/docker.sock",
-        mode="required",
-    )
     with Journal.open(path, STATE) as journal:
-        journal.intend(intent, AT)
+        journal.intend(INTENT, AT)
         journal.advance("run-1", Boundary.CREATED, AT, container_id="f" * 64)
         journal.advance("run-1", Boundary.REMOVED, AT)
         journal.audit(Removal(container_id="f" * 64, launch_id="run-1", why="x"), AT)

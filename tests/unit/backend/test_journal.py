@@ -11,25 +11,12 @@ from pathlib import Path
 import pytest
 
 from backend.journal import FINAL, Boundary, Intent, Journal, Removal
-from images.digests import Digest
 from images.errors import ExitCode, LaunchReason, LaunchRefused, StateError
+from tests.fakes.journals import INTENT
 from tests.fakes.kills import WITH_FILES
 
 STATE = "5" * 32
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
-INTENT = Intent(
-    launch_id="run-1",
-    run_id="run",
-    step=1,
-    scope="issue/7",
-    launch_class="execute",
-    lease_id="c" * 32,
-    container_name="aib-run-1",
-    image_digest=Digest.of(b"image"),
-    product="docker",
-    endpoint="unix:///run/docker.sock",
-    mode="required",
-)
 HAPPY = [
     Boundary.INTENDED,
     Boundary.CREATED,

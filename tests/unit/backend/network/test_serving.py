@@ -10,6 +10,7 @@ import selectors
 import socket
 import stat
 import threading
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
 
@@ -22,10 +23,21 @@ from backend.network.serving import SOCKET, resolve
 from images.config import NetworkPeer
 from images.credentials import Secret
 from images.errors import HostError
-from tests.fakes.outlets import NOW, Peer, Served, fake_dial, peer, rest, served, until
+from tests.fakes.outlets import NOW, Peer, Served, echo, fake_dial, peer, rest, served, until
 
 ESTABLISHED = b"HTTP/1.1 200 Connection established"
 LOCAL = {"a.example": ("127.0.0.1",)}
+
+
+@contextlib.contextmanager
+def one_listed(
+    tmp_path: Path, *, talk: Callable[[socket.socket, Peer], None] = echo, bounds: Bounds | None = None
+) -> Iterator[tuple[Peer, str, Served]]:
+    """A peer on this machine that the run may reach, as this pair; both end with it."""
+    with peer(talk) as far:
+        target, exact = f"a.example:{far.port}", (f"127.0.0.1:{far.port}",)
+        with served(tmp_path / "net", target, exact=exact, names=LOCAL, bounds=bounds or Bounds()) as network:
+            yield far, target, network
 
 
 def test_a_listed_peer_is_reached_and_written_down(tmp_path: Path) -> None:
@@ -221,40 +233,36 @@ def test_the_peer_may_speak_first_and_end_first(tmp_path: Path) -> None:
         while chunk := stream.recv(100):
             at.heard.append(chunk)
 
-    with peer(greet) as far:
-        target = f"a.example:{far.port}"
-        with served(tmp_path / "net", target, exact=(f"127.0.0.1:{far.port}",), names=LOCAL) as network:
-            stream, _ = network.ask(target)
-            assert rest(stream) == b"220 hello\r\n"
-            stream.sendall(b"bye")
-            stream.close()
-            wait_for(lambda: b"".join(far.heard) == b"bye")
-            wait_for(lambda: network.only().ended is not None)
+    with one_listed(tmp_path, talk=greet) as (far, target, network):
+        stream, _ = network.ask(target)
+        assert rest(stream) == b"220 hello\r\n"
+        stream.sendall(b"bye")
+        stream.close()
+        wait_for(lambda: b"".join(far.heard) == b"bye")
+        wait_for(lambda: network.only().ended is not None)
     assert network.only().decision is Decision.CARRIED
     assert (network.only().sent, network.only().received) == (3, 11)
 
 
 def test_smuggled_bytes_reach_nobody(tmp_path: Path) -> None:
-    with peer() as far:
-        target = f"a.example:{far.port}"
-        with served(tmp_path / "net", target, exact=(f"127.0.0.1:{far.port}",), names=LOCAL) as network:
-            for raw in (
-                f"CONNECT {target} HTTP/1.1\r\n\r\nCONNECT b.example:1 HTTP/1.1\r\n\r\n",
-                f"CONNECT {target} HTTP/1.1\nHost: {target}\n\n\r\n\r\n",
-                f"CONNECT http://{target}/ HTTP/1.1\r\n\r\n",
-                f"CONNECT a.example.:{far.port} HTTP/1.1\r\n\r\n",
-                "\r\n\r\n",
-            ):
-                stream = network.connect()
-                stream.sendall(raw.encode())
-                assert until(stream, b"\r\n") == b"HTTP/1.1 400 Not a request of one form\r\n"
-                stream.close()
+    with one_listed(tmp_path) as (far, target, network):
+        for raw in (
+            f"CONNECT {target} HTTP/1.1\r\n\r\nCONNECT b.example:1 HTTP/1.1\r\n\r\n",
+            f"CONNECT {target} HTTP/1.1\nHost: {target}\n\n\r\n\r\n",
+            f"CONNECT http://{target}/ HTTP/1.1\r\n\r\n",
+            f"CONNECT a.example.:{far.port} HTTP/1.1\r\n\r\n",
+            "\r\n\r\n",
+        ):
             stream = network.connect()
-            stream.sendall(f"GET http://{target}/ HTTP/1.1\r\nHost: {target}\r\n\r\n".encode())
-            assert until(stream, b"\r\n") == b"HTTP/1.1 405 CONNECT is the only method\r\n"
+            stream.sendall(raw.encode())
+            assert until(stream, b"\r\n") == b"HTTP/1.1 400 Not a request of one form\r\n"
             stream.close()
-        assert far.accepted == []
-        assert network.asked == []
+        stream = network.connect()
+        stream.sendall(f"GET http://{target}/ HTTP/1.1\r\nHost: {target}\r\n\r\n".encode())
+        assert until(stream, b"\r\n") == b"HTTP/1.1 405 CONNECT is the only method\r\n"
+        stream.close()
+    assert far.accepted == []
+    assert network.asked == []
     assert network.decisions() == [*[Decision.MALFORMED] * 5, Decision.NOT_CONNECT]
     assert {(one.host, one.port) for one in network.log.attempts()} == {(None, None)}
 
@@ -279,37 +287,21 @@ def test_who_says_nothing_is_hung_up_on(tmp_path: Path) -> None:
 
 
 def test_a_tunnel_that_is_idle_ends(tmp_path: Path) -> None:
-    with peer() as far:
-        target = f"a.example:{far.port}"
-        with served(
-            tmp_path / "net",
-            target,
-            exact=(f"127.0.0.1:{far.port}",),
-            names=LOCAL,
-            bounds=Bounds(idle_seconds=0.2),
-        ) as network:
-            stream, line = network.ask(target)
-            assert line == ESTABLISHED
-            assert rest(stream) == b""
-            stream.close()
+    with one_listed(tmp_path, bounds=Bounds(idle_seconds=0.2)) as (_, target, network):
+        stream, line = network.ask(target)
+        assert line == ESTABLISHED
+        assert rest(stream) == b""
+        stream.close()
     assert network.decisions() == [Decision.CUT_IDLE]
 
 
 def test_a_peer_that_does_not_hear_the_end_holds_no_place(tmp_path: Path) -> None:
-    with peer(talk=deaf) as far:
-        target = f"a.example:{far.port}"
-        with served(
-            tmp_path / "net",
-            target,
-            exact=(f"127.0.0.1:{far.port}",),
-            names=LOCAL,
-            bounds=Bounds(half_closed_seconds=0.2),
-        ) as network:
-            stream, line = network.ask(target)
-            assert line == ESTABLISHED
-            stream.shutdown(socket.SHUT_WR)
-            assert rest(stream) == b""
-            stream.close()
+    with one_listed(tmp_path, talk=deaf, bounds=Bounds(half_closed_seconds=0.2)) as (_, target, network):
+        stream, line = network.ask(target)
+        assert line == ESTABLISHED
+        stream.shutdown(socket.SHUT_WR)
+        assert rest(stream) == b""
+        stream.close()
     assert network.decisions() == [Decision.CUT_IDLE]
 
 
@@ -321,77 +313,53 @@ def deaf(stream: socket.socket, _peer: Peer) -> None:
 
 
 def test_a_launch_has_so_many_bytes_and_no_more(tmp_path: Path) -> None:
-    with peer() as far:
-        target = f"a.example:{far.port}"
-        with served(
-            tmp_path / "net",
-            target,
-            exact=(f"127.0.0.1:{far.port}",),
-            names=LOCAL,
-            bounds=Bounds(octets=100_000),
-        ) as network:
-            stream, _ = network.ask(target)
-            with pytest.raises(OSError, match=r".*"):
-                stream.sendall(b"x" * 100_000_000)
-            stream.close()
-            again, _ = network.ask(target)
-            with contextlib.suppress(OSError):
-                again.sendall(b"x")
-            rest(again)
-            again.close()
-            wait_for(lambda: settled(network, 2))
+    with one_listed(tmp_path, bounds=Bounds(octets=100_000)) as (_, target, network):
+        stream, _ = network.ask(target)
+        with pytest.raises(OSError, match=r".*"):
+            stream.sendall(b"x" * 100_000_000)
+        stream.close()
+        again, _ = network.ask(target)
+        with contextlib.suppress(OSError):
+            again.sendall(b"x")
+        rest(again)
+        again.close()
+        wait_for(lambda: settled(network, 2))
     assert network.decisions() == [Decision.CUT_BYTES] * 2
     assert network.log.attempts()[0].sent < 2_000_000
 
 
 def test_so_many_connections_at_a_time_and_the_others_wait(tmp_path: Path) -> None:
-    with peer() as far:
-        target = f"a.example:{far.port}"
-        with served(
-            tmp_path / "net",
-            target,
-            exact=(f"127.0.0.1:{far.port}",),
-            names=LOCAL,
-            bounds=Bounds(connections=2),
-        ) as network:
-            held = [network.ask(target)[0] for _ in range(2)]
-            third = network.connect()
-            third.sendall(f"CONNECT {target} HTTP/1.1\r\n\r\n".encode())
-            third.settimeout(0.3)
-            with pytest.raises(TimeoutError):
-                third.recv(1)
-            assert len(far.accepted) == 2
-            held[0].close()
-            third.settimeout(20)
-            assert until(third, b"\r\n") == ESTABLISHED + b"\r\n"
-            for stream in (held[1], third):
-                stream.close()
+    with one_listed(tmp_path, bounds=Bounds(connections=2)) as (far, target, network):
+        held = [network.ask(target)[0] for _ in range(2)]
+        third = network.connect()
+        third.sendall(f"CONNECT {target} HTTP/1.1\r\n\r\n".encode())
+        third.settimeout(0.3)
+        with pytest.raises(TimeoutError):
+            third.recv(1)
+        assert len(far.accepted) == 2
+        held[0].close()
+        third.settimeout(20)
+        assert until(third, b"\r\n") == ESTABLISHED + b"\r\n"
+        for stream in (held[1], third):
+            stream.close()
 
 
 def test_a_flood_has_an_end_and_hides_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(attempts_module, "MAX_REFUSED", 3)
-    with peer() as far:
-        target = f"a.example:{far.port}"
-        with served(
-            tmp_path / "net",
-            target,
-            exact=(f"127.0.0.1:{far.port}",),
-            names=LOCAL,
-            bounds=Bounds(attempts=12),
-        ) as network:
-            for _ in range(10):
-                stream, _ = network.ask("b.example:443")
-                rest(stream)
-                stream.close()
-            stream, line = network.ask(target)
-            assert line == ESTABLISHED
-            stream.close()
-            stream = network.connect()
-            stream.sendall(b"no request at all\r\n\r\n")
+    with one_listed(tmp_path, bounds=Bounds(attempts=12)) as (_, target, network):
+        for _ in range(10):
+            stream, _ = network.ask("b.example:443")
             rest(stream)
             stream.close()
-            wait_for(lambda: refused(network))
-            wait_for(lambda: settled(network, 5))
+        stream, line = network.ask(target)
+        assert line == ESTABLISHED
+        stream.close()
+        stream = network.connect()
+        stream.sendall(b"no request at all\r\n\r\n")
+        rest(stream)
+        stream.close()
+        wait_for(lambda: refused(network))
+        wait_for(lambda: settled(network, 5))
     assert network.decisions() == [*[Decision.NOT_LISTED] * 3, Decision.CARRIED, Decision.MALFORMED]
     assert network.log.more() == ((Decision.NOT_LISTED, 7),)
 
