@@ -98,7 +98,8 @@ def granted(asked: Iterable[str], ceiling: Iterable[NetworkPeer]) -> AllowList:
             LaunchReason.NETWORK_CEILING,
             f"the policy's network has no {beyond[0]}{more}",
             where="[run].allow",
-            hint=f'add "{beyond[0]}" to network in policy.toml, or take it out of [run].allow',
+            hint=f'add "{beyond[0]}" to network in policy.toml and raise its serial,'
+            " or take it out of [run].allow",
         )
     return AllowList(peers, frozenset(peer for peer in above if _is_address(peer.host)))
 

@@ -75,7 +75,7 @@ def test_beyond_the_ceiling_is_refused_by_name() -> None:
     with pytest.raises(LaunchRefused, match=r"no a\.example:443, and 1 more") as refused:
         granted(("a.example:443", "b.example:443", "c.example:1"), peers("c.example:1", "a.example:80"))
     assert refused.value.reason == LaunchReason.NETWORK_CEILING.value
-    assert refused.value.hint.startswith('add "a.example:443" to network in policy.toml')
+    assert refused.value.hint.startswith('add "a.example:443" to network in policy.toml and raise its serial')
 
 
 @pytest.mark.parametrize("text", ["a.example", "a.example:0", "*.example:443", "A.example:443", "127.1:80"])
