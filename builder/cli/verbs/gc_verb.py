@@ -15,7 +15,7 @@ from builder.storage.holding import Wish
 from images.config import parse_duration
 from images.errors import UsageError
 
-_WHAT_LISTS_SESSIONS: Final = "are there: builder sessions lists them, --sessions AGE lets old ones go"
+_SESSIONS_STAY: Final = "builder sessions lists them, --sessions AGE lets old ones go"
 
 
 def run(invocation: Invocation) -> Result[GcDocument]:
@@ -47,7 +47,7 @@ def run(invocation: Invocation) -> Result[GcDocument]:
     invocation.reporter.say(f"{said} {len(done.removals)} things, {done.freed} bytes; {len(done.held)} held")
     if left := kept_sessions(workshop.state):
         size = sum(one.size for one in left)
-        invocation.reporter.say(f"{len(left)} sessions, {size} bytes, {_WHAT_LISTS_SESSIONS}")
+        invocation.reporter.say(f"sessions: {len(left)}, {size} bytes; {_SESSIONS_STAY}")
     return Result(line=str(done.freed), document=_document(done, dry_run=options.dry_run))
 
 

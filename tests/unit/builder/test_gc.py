@@ -612,7 +612,7 @@ def test_the_command(team: Team, capsys: pytest.CaptureFixture[str], monkeypatch
     assert (code, out) == (0, "0\n")
     assert "sessions" not in err
     session_at(team, "one", datetime.now(UTC) - timedelta(days=2))
-    assert "1 sessions, " in type_gc(team, capsys, "--dry-run")[2]
+    assert "sessions: 1, " in type_gc(team, capsys, "--dry-run")[2]
     code, _, err = type_gc(team, capsys, "--sessions", "0", "--grace", "0")
     assert code == 0
     assert "removed session one (" in err
