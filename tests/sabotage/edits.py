@@ -37,6 +37,7 @@ _KEY = "tests/unit/images/test_key.py::"
 _RESOLVE = "tests/unit/builder/test_resolve.py::"
 _ADMISSION = "tests/unit/backend/test_admission.py::"
 _KEPT = "tests/unit/builder/test_kept_output.py::"
+_ACTION = "tests/unit/builder/test_action.py::"
 _ELSEWHERE = "tests/unit/backend/test_elsewhere.py::"
 _TERMINAL = "tests/unit/backend/test_terminal.py::"
 _MODES = "tests/unit/backend/test_terminal_modes.py::"
@@ -3049,5 +3050,17 @@ EDITS = (
         "scan_for_credentials(bench, again, lock)",
         "scan_for_credentials(bench, again, lock, LayerMemory(workshop.state.scans))",
         "tests/unit/builder/test_scanning_again.py::test_only_the_build_remembers_layers",
+    ),
+    Edit(
+        "action/install",
+        'python3 -I -m venv "$place"',
+        'python3 -m venv "$place"',
+        _ACTION + "test_nothing_of_the_judged_checkout_runs_while_it_is_installed",
+    ),
+    Edit(
+        "action/install",
+        'pip=("$place/bin/python" -I -m pip',
+        'pip=("$place/bin/python" -m pip',
+        _ACTION + "test_nothing_of_the_judged_checkout_runs_while_it_is_installed",
     ),
 )

@@ -89,6 +89,20 @@ def test_what_it_installs_is_part_of_what_is_tested() -> None:
     assert "--no-deps --no-build-isolation --no-index" in install
 
 
+def test_nothing_of_the_judged_checkout_runs_while_it_is_installed(tmp_path: Path) -> None:
+    """The steps run in the checkout, where Python would take a module of such a name for its own."""
+    workspace, temporary, owned = tmp_path / "checkout", tmp_path / "runner", tmp_path / "owned"
+    for folder in (workspace / "pip", workspace / "ensurepip", temporary, tmp_path / "nowhere"):
+        folder.mkdir(parents=True)
+    for taken in ("venv.py", "hashlib.py", "pip/__init__.py", "ensurepip/__init__.py"):
+        (workspace / taken).write_text(f"open({str(owned)!r}, 'a').write({taken!r})\n")
+    given = {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(tmp_path / "nowhere")}  # so that it ends at pip
+    ran = run_action(FOLDER, workspace, temporary, {"policy": "/policy.toml"}, **given)
+    assert ran.code != ExitCode.DONE
+    assert not owned.exists(), owned.read_text()
+    assert "No matching distribution" in ran.output, ran.output
+
+
 def test_a_verified_image(act: Act, checkout: Checkout, tmp_path: Path) -> None:
     ran = act()
     assert ran.code == ExitCode.DONE, ran.output
