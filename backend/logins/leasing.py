@@ -16,10 +16,14 @@ from typing import Final
 from backend.logins.store import KeptLogin, LoginName, LoginStore
 from backend.projection.credentials import Credential
 from images.errors import BuilderError, LaunchReason, LaunchRefused, StateError, UsageError
+from provenance.writing import state_errors
 
 # A container ends within a second of its controller (docs/adr/0010, proved by the host's probe): then nobody
 # else has what it was given any more.
 _GONE: Final = 2.0  # seconds
+# Who lists logins holds each for an instant: that is no launch.
+_ATTEMPTS: Final = 10
+_PAUSE: Final = 0.02  # seconds
 _OPEN: Final = b"a launch has it\n"
 
 
@@ -72,12 +76,12 @@ def lease_login(store: LoginStore, name: LoginName, now: Callable[[], datetime])
         leased.unsure = _was_open(handle)
         if leased.unsure:
             time.sleep(_GONE)
-        _mark(handle, _OPEN)
+        _mark(store.lock_path(name), handle, _OPEN)
         try:
             yield leased
         finally:  # not reached by who is killed: the next one is told
             if not leased.lost:
-                _mark(handle, b"")
+                _mark(store.lock_path(name), handle, b"")
 
 
 def _lent(store: LoginStore, name: LoginName, now: Callable[[], datetime]) -> LeasedLogin:
@@ -97,27 +101,39 @@ def keep_login(
     """In the place of what was there, unless a launch has that."""
     with _exclusive(store, name) as handle:
         store.write(name, credentials, now, encrypted=encrypted)
-        _mark(handle, b"")
+        _mark(store.lock_path(name), handle, b"")
 
 
 def forget_login(store: LoginStore, name: LoginName) -> None:
     """Gone from the store, unless a launch has it; UsageError when there is none."""
     with _exclusive(store, name) as handle:
         there = store.remove(name)
-        _mark(handle, b"")
+        _mark(store.lock_path(name), handle, b"")
     if not there:
         raise UsageError(f"there is no login {name}", where="logins", hint="builder login --list")
 
 
+def require_free(store: LoginStore, name: LoginName) -> None:
+    """Before somebody logs in for it: LaunchRefused while a launch has what would be replaced."""
+    with _exclusive(store, name):
+        pass
+
+
 def is_leased(store: LoginStore, known: KeptLogin) -> bool:
-    """Whether a launch has it now."""
+    """Whether a launch has it now. Only looked at: nothing is made, and two may look at once."""
     if not known.rotates:
         return False
+    path = store.path(known.name, lease=True)
     try:
-        with _exclusive(store, known.name):
-            return False
-    except LaunchRefused:
-        return True
+        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except FileNotFoundError:  # no launch has begun with it
+        return False
+    except OSError as refused:
+        raise StateError(f"cannot be locked: {refused.strerror}", where=str(path)) from None
+    try:
+        return not _locked(handle, fcntl.LOCK_SH)
+    finally:
+        os.close(handle)
 
 
 @contextlib.contextmanager
@@ -129,13 +145,23 @@ def _exclusive(store: LoginStore, name: LoginName) -> Iterator[int]:
     except OSError as refused:
         raise StateError(f"cannot be locked: {refused.strerror}", where=str(path)) from None
     try:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise _busy(name, path) from None
+        for _ in range(_ATTEMPTS):
+            if _locked(handle, fcntl.LOCK_EX):
+                break
+            time.sleep(_PAUSE)
+        else:
+            raise _busy(name, path)
         yield handle
     finally:
         os.close(handle)
+
+
+def _locked(handle: int, how: int) -> bool:
+    try:
+        fcntl.flock(handle, how | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def _busy(name: LoginName, path: Path) -> LaunchRefused:
@@ -151,7 +177,8 @@ def _was_open(handle: int) -> bool:
     return os.fstat(handle).st_size > 0
 
 
-def _mark(handle: int, content: bytes) -> None:
-    os.ftruncate(handle, 0)
-    os.pwrite(handle, content, 0)
-    os.fsync(handle)
+def _mark(path: Path, handle: int, content: bytes) -> None:
+    with state_errors(path):
+        os.ftruncate(handle, 0)
+        os.pwrite(handle, content, 0)
+        os.fsync(handle)

@@ -33,6 +33,7 @@ MAX_LOGINS: Final = 1000
 _SCHEMA: Final = 1
 _NAME: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,39}")
 _SUFFIX: Final = ".login"
+_LEASE: Final = ".lease"
 _MAX_CREDENTIALS: Final = 16
 _MAX_FILE: Final = 8 * MAX_CREDENTIAL_BYTES
 _NONCE: Final = 12
@@ -89,16 +90,20 @@ class LoginStore:
         if self._keyring is not None:
             self._keyring.make_key()
 
-    def path(self, name: LoginName) -> Path:
-        """The file of one login."""
-        return self._root / f"{name}{_SUFFIX}"
+    def path(self, name: LoginName, *, lease: bool = False) -> Path:
+        """The file of one login, or the one that is locked by who uses it; neither need be there."""
+        return self._root / f"{name}{_LEASE if lease else _SUFFIX}"
 
     def names(self) -> tuple[LoginName, ...]:
         """Those there are, in order."""
         if not self._is_there():
             return ()
         found = []
-        for path in sorted(self._root.iterdir()):
+        try:
+            paths = sorted(self._root.iterdir())
+        except OSError as broken:
+            raise StateError(f"cannot be listed: {broken.strerror}", where=str(self._root)) from None
+        for path in paths:
             agent, _, name = path.name.removesuffix(_SUFFIX).partition(".")
             if path.name.endswith(_SUFFIX) and agent in set(AgentName) and _NAME.fullmatch(name):
                 found.append(LoginName(AgentName(agent), name))
@@ -181,7 +186,7 @@ class LoginStore:
     def lock_path(self, name: LoginName) -> Path:
         """The file whose kernel lock is the lease; its directory is made."""
         self._make()
-        return self._root / f"{name}.lease"
+        return self.path(name, lease=True)
 
     def _document(self, name: LoginName) -> dict[str, JsonValue] | None:
         if not self._is_there():

@@ -2088,15 +2088,27 @@ EDITS = (
     ),
     Edit(
         "backend/logins/leasing.py",
-        "fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)",
-        "fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)",
+        "if _locked(handle, fcntl.LOCK_EX):",
+        "if _locked(handle, fcntl.LOCK_SH):",
         _LOGINS + "test_a_login_that_renews_itself_has_one_launch_at_a_time",
     ),
     Edit(
         "backend/logins/leasing.py",
-        "        _mark(handle, _OPEN)\n",
+        "        _mark(store.lock_path(name), handle, _OPEN)\n",
         "",
         _LOGINS + "test_a_killed_controller_lets_go_and_the_next_one_is_told",
+    ),
+    Edit(
+        "builder/cli/verbs/login_verb.py",
+        "    require_free(store, name)  #",
+        "    #",
+        _SESSIONS + "test_a_login_that_a_launch_has_is_refused_before_anybody_logs_in",
+    ),
+    Edit(
+        "backend/logins/leasing.py",
+        "return not _locked(handle, fcntl.LOCK_SH)",
+        "return not _locked(handle, fcntl.LOCK_EX)",
+        _LOGINS + "test_who_lists_logins_stops_no_launch_and_makes_nothing",
     ),
     Edit(
         "backend/logins/store.py",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from backend.agent_command import Output
-from backend.logins.leasing import is_leased, keep_login
+from backend.logins.leasing import is_leased, keep_login, require_free
 from backend.logins.store import KeptLogin, LoginName, LoginStore
 from backend.records import LaunchEnding, LaunchRecord
 from backend.terminal import CallerTerminal
@@ -38,6 +38,7 @@ def run(invocation: Invocation) -> Result[LoginsDocument | LoginDocument]:
             raise UsageError(f"a credential is not for {name.agent}", where="--credential")
         keep_login(store, name, given, invocation.now(), encrypted=encrypted)
         return _kept(invocation, store, name, launch=None)
+    require_free(store, name)  # else refused only after somebody has logged in
     workshop = open_workshop(invocation)
     with terminal_of(invocation) as terminal:
         if terminal is None:

@@ -83,6 +83,16 @@ def test_a_credential_is_kept_listed_and_forgotten_and_its_value_shows_nowhere(
         assert dummy("token") not in said.out + said.err
 
 
+def test_a_login_that_a_launch_has_is_refused_before_anybody_logs_in(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store = store_at(tmp_path / "config/logins")
+    store.write(CLAUDE, (credential(Route.CLAUDE_LOGIN),), NOW, encrypted=False)
+    with lease_login(store, CLAUDE, lambda: NOW):
+        assert typed(tmp_path, "login", "claude-code") == ExitCode.REFUSED
+    assert "is in use" in capsys.readouterr().err
+
+
 REFUSED = {
     "no agent": (["login"], "no agent is named"),
     "another agent": (["login", "goose"], "no such agent"),

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import errno
+import fcntl
 import json
 import os
+import threading
 from pathlib import Path
 
 import pytest
 
-from backend.logins.leasing import forget_login, is_leased, keep_login, lease_login
+from backend.logins.leasing import forget_login, is_leased, keep_login, lease_login, require_free
 from backend.logins.store import LoginName
 from backend.projection.credentials import Credential, read_credential
 from backend.projection.routes import Route
@@ -156,12 +159,48 @@ def test_a_login_that_renews_itself_has_one_launch_at_a_time(tmp_path: Path) -> 
         for change in (
             lambda: forget_login(store, CLAUDE),
             lambda: keep_login(store, CLAUDE, LOGIN, NOW, encrypted=False),
+            lambda: require_free(store, CLAUDE),
         ):
             with pytest.raises(LaunchRefused):
                 change()
     assert not is_leased(store, known)
     with lease_login(store, CLAUDE, lambda: NOW) as again:
         assert not again.unsure
+
+
+def test_who_lists_logins_stops_no_launch_and_makes_nothing(tmp_path: Path) -> None:
+    store = store_at(tmp_path / "logins")
+    store.write(CLAUDE, LOGIN, NOW, encrypted=False)
+    known = store.look(CLAUDE)
+    assert known is not None
+    assert not is_leased(store, known)
+    assert not store.path(CLAUDE, lease=True).exists()
+    handle = os.open(store.lock_path(CLAUDE), os.O_RDONLY | os.O_CREAT, 0o600)
+    fcntl.flock(handle, fcntl.LOCK_SH)  # somebody looks just now
+    assert not is_leased(store, known)
+    looked = threading.Timer(0.05, os.close, (handle,))
+    looked.start()
+    with lease_login(store, CLAUDE, lambda: NOW) as leased:
+        assert leased.credentials == LOGIN
+    looked.join()
+
+
+def test_a_full_disk_and_a_folder_that_cannot_be_read_are_errors_of_ours(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = store_at(tmp_path / "logins")
+    store.write(CLAUDE, LOGIN, NOW, encrypted=False)
+
+    def full(*_: object) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patched:
+        patched.setattr("backend.logins.leasing.os.pwrite", full)
+        with pytest.raises(StateError, match="No space"), lease_login(store, CLAUDE, lambda: NOW):
+            pass
+    monkeypatch.setattr("backend.logins.store.Path.iterdir", full)
+    with pytest.raises(StateError, match="cannot be listed"):
+        store.names()
 
 
 def test_a_key_is_shared(tmp_path: Path) -> None:
