@@ -571,12 +571,6 @@ EDITS = (
         _POLICY + "test_a_wrong_policy_names_file_and_place",
     ),
     Edit(
-        "provenance/policy_model.py",
-        "        if value != neutral:\n",
-        "        if False:\n",
-        _POLICY + "test_a_wrong_policy_names_file_and_place",
-    ),
-    Edit(
         "backend/admission.py",
         "if verified.purpose is not Purpose.ADMISSION or verified.summary is None:",
         "if verified.purpose is not Purpose.ADMISSION:",
@@ -2099,6 +2093,12 @@ EDITS = (
         _LOGINS + "test_a_killed_controller_lets_go_and_the_next_one_is_told",
     ),
     Edit(
+        "builder/cli/options/parser.py",
+        "    if not text:\n",
+        "    if False:\n",
+        "tests/unit/builder/test_cli.py::test_an_empty_path_is_not_the_working_directory",
+    ),
+    Edit(
         "builder/cli/verbs/login_verb.py",
         "    require_free(store, name)  #",
         "    #",
@@ -3022,7 +3022,7 @@ EDITS = (
         _MEMORY + "test_other_tables_engine_program_diff_id_or_type_are_a_scan",
     ),
     Edit(
-        "provenance/scan/memory.py",
+        "provenance/small_files.py",
         "            if stat.S_ISREG(found.st_mode) and alone and",
         "            if stat.S_ISREG(found.st_mode) and",
         _MEMORY + "test_an_entry_of_another_user_is_a_scan",

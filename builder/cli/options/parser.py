@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 from typing import Any, NoReturn
 
 
@@ -20,6 +21,15 @@ class Parser(argparse.ArgumentParser):
 
     def __init__(self, *positional: Any, **named: Any) -> None:
         super().__init__(*positional, **{**named, "allow_abbrev": False})
+        self.register("type", Path, _named_path)
 
     def error(self, message: str) -> NoReturn:
         raise BadUsage(message, self.prog)
+
+
+def _named_path(text: str) -> Path:
+    """A path that says something: an empty one, as of a variable that is not set, would be the working
+    directory, and so the policy, the state or the keys of whoever wrote that."""
+    if not text:
+        raise argparse.ArgumentTypeError("an empty path; expected a file or a directory")
+    return Path(text)

@@ -21,7 +21,10 @@ def common_options(*, again: bool = False) -> Parser:
         help="where policy.toml, settings.toml, keys are (default: ~/.config/agent-image-builder)",
     )
     common.add_argument(
-        "--engine", metavar="NAME", help="docker or podman (default: settings.toml, else found)"
+        "--engine",
+        choices=["docker", "podman"],
+        metavar="NAME",
+        help="docker or podman (default: settings.toml, else found)",
     )
     common.add_argument("--json", action="store_true", help="print one JSON object, on failure too")
     common.add_argument(

@@ -499,6 +499,32 @@ def test_a_build_under_an_ended_policy_says_so_before_it_begins(
 
 
 @pytest.mark.parametrize(
+    "words",
+    [
+        ["gc", "--state", ""],
+        ["verify", "--config-dir="],
+        ["run", "--policy", ""],
+        ["store", "add", ""],
+        ["store", "add", "--state", "", "x"],
+        ["export", "in-toto", ""],
+    ],
+)
+def test_an_empty_path_is_not_the_working_directory(words: list[str]) -> None:
+    """A variable that is not set would else choose the policy, the state and the keys."""
+    with pytest.raises(BadUsage, match="an empty path"):
+        parse_arguments(words)
+
+
+def test_another_engine_is_refused_before_anything_is_done(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code = main_inner(["bootstrap", "--engine", "lxc"], {"HOME": str(tmp_path)})
+    assert code == ExitCode.USAGE
+    assert "invalid choice: 'lxc'" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
     "words", [["run", "--dry"], ["build", "--no-c"], ["gc", "--dry"], ["lock", "--conf", "x"]]
 )
 def test_an_option_is_taken_by_its_whole_name_alone(words: list[str]) -> None:
