@@ -75,7 +75,7 @@ def is_alive(leases: Path, lease_id: str) -> bool:
     if not _ID.fullmatch(lease_id):
         return False
     try:
-        handle = os.open(leases / lease_id, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        handle = os.open(leases / lease_id, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except FileNotFoundError:
         return False
     except OSError as refused:
@@ -101,7 +101,7 @@ def forget_lease(path: Path) -> None:
     Under its own lock: whoever made it a moment ago then either has it, or finds that it has no name.
     """
     try:
-        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except FileNotFoundError:
         return
     except OSError as refused:
@@ -130,7 +130,7 @@ def exclusive(lock: Path) -> Iterator[None]:
     """Hold an exclusive kernel lock on this file, waiting for it; released when the process dies."""
     _make_private(lock.parent)
     try:
-        handle = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        handle = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o600)
     except OSError as refused:
         raise StateError(f"cannot be locked: {refused.strerror}", where=str(lock)) from None
     try:

@@ -66,7 +66,7 @@ def probe(
 def read_kept(cache: Path) -> HostProbe | None:
     """None when there is no file, it is not a private file of ours, or anything in it is not as written."""
     try:
-        descriptor = os.open(cache, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        descriptor = os.open(cache, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
         return None
     with os.fdopen(descriptor, "rb") as file:

@@ -112,7 +112,7 @@ def _look(folder: Path) -> KeptSession | None:
 
 def _is_in_use(folder: Path) -> bool:
     try:
-        handle = os.open(folder / _LOCK, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        handle = os.open(folder / _LOCK, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except FileNotFoundError:  # no run has begun with it
         return False
     try:
@@ -150,7 +150,9 @@ def _lock(folder: Path) -> int | None:
     try:
         with state_errors(folder), contextlib.suppress(FileNotFoundError, BlockingIOError):
             folder.mkdir(mode=0o700, exist_ok=True)
-            handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+            handle = os.open(
+                path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o600
+            )
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if os.path.samestat(path.lstat(), os.fstat(handle)):
                 kept, handle = handle, None

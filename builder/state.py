@@ -313,7 +313,9 @@ def _take_turn(path: Path, on_wait: Callable[[], None]) -> int:
     waited = False
     while True:
         with contextlib.ExitStack() as opened:
-            handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+            handle = os.open(
+                path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o600
+            )
             opened.callback(os.close, handle)
             try:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -332,7 +334,9 @@ def _use(path: Path, how: int, on_wait: Callable[[], None]) -> Iterator[None]:
     """The kernel's lock on one file that stays: shared by those who work, exclusive for who collects."""
     with state_errors(path):
         try:
-            handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+            handle = os.open(
+                path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o600
+            )
         except OSError as refused:
             if refused.errno != errno.EROFS or how == fcntl.LOCK_EX:
                 raise
@@ -353,7 +357,7 @@ def _use(path: Path, how: int, on_wait: Callable[[], None]) -> Iterator[None]:
 
 def _is_free(path: Path) -> bool:
     with contextlib.suppress(OSError):  # held, or gone just now
-        handle = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+        handle = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
             return True

@@ -125,7 +125,7 @@ def is_leased(store: LoginStore, known: KeptLogin) -> bool:
         return False
     path = store.path(known.name, lease=True)
     try:
-        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except FileNotFoundError:  # no launch has begun with it
         return False
     except OSError as refused:
@@ -141,7 +141,7 @@ def _exclusive(store: LoginStore, name: LoginName) -> Iterator[int]:
     """The kernel's lock, which dies with whoever has it. The file stays: others may be about to lock it."""
     path = store.lock_path(name)
     try:
-        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o600)
     except OSError as refused:
         raise StateError(f"cannot be locked: {refused.strerror}", where=str(path)) from None
     try:

@@ -3064,6 +3064,12 @@ EDITS = (
         "tests/unit/builder/test_scanning_again.py::test_only_the_build_remembers_layers",
     ),
     Edit(
+        "action/verify",
+        'begins with a dash" >&2',
+        'begins with a dash: ${!name}" >&2',
+        _ACTION + "test_an_input_is_a_word_and_never_a_command",
+    ),
+    Edit(
         "action/install",
         'python3 -I -m venv "$place"',
         'python3 -m venv "$place"',

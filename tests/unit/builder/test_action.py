@@ -148,6 +148,13 @@ def test_the_image_by_a_file(act: Act, checkout: Checkout) -> None:
         ("sarif", "x\ndigest=sha256:owned"),
         ("archive", "$(touch owned)"),
         ("archive", "--help"),
+        ("digest", "-\n::notice::owned"),
+        ("archive", "/nowhere\n::notice::owned"),
+        ("archive", "-\n##[error]owned"),
+        ("digest", "sha256:0\n::notice::owned"),
+        ("config", "x\n::notice::owned"),
+        ("policy", "x\n::notice::owned"),
+        ("digest-file", "x\n::notice::owned"),
     ],
 )
 def test_an_input_is_a_word_and_never_a_command(act: Act, checkout: Checkout, name: str, value: str) -> None:
@@ -156,3 +163,4 @@ def test_an_input_is_a_word_and_never_a_command(act: Act, checkout: Checkout, na
     assert ran.outputs["digest"] == ""
     assert not (checkout.root / "owned").exists()
     assert "owned" not in ran.outputs["sarif"]
+    assert not re.search(r"^\s*::(?!error )|##\[", ran.output, re.MULTILINE)

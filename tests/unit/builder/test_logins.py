@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from backend.logins.leasing import lease_login
+from backend.logins.leasing import is_leased, lease_login
 from backend.logins.store import LoginName
 from backend.projection.history import History, HistoryFile
 from backend.projection.routes import Route
@@ -264,6 +264,20 @@ def test_who_lists_sessions_stops_no_run(state: State) -> None:
     with open_session(state, "one", AGENT) as opened:
         assert opened.history.files
     looked.join()
+
+
+def test_a_pipe_in_the_place_of_a_lock_is_not_waited_for(state: State, tmp_path: Path) -> None:
+    keep_history(state, "one")
+    lock = state.sessions / "one/lock"
+    lock.unlink(missing_ok=True)
+    os.mkfifo(lock)
+    assert [one.in_use for one in kept_sessions(state)] == [False]
+    store = store_at(tmp_path / "logins")
+    store.write(CLAUDE, (credential(Route.CLAUDE_LOGIN),), NOW, encrypted=False)
+    os.mkfifo(store.lock_path(CLAUDE))
+    known = store.look(CLAUDE)
+    assert known is not None
+    assert not is_leased(store, known)
 
 
 def test_sessions_at_the_command_line(state: State, capsys: pytest.CaptureFixture[str]) -> None:
