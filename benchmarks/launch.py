@@ -1,12 +1,13 @@
 """Measure launches of a proved image beside the engine's own `run` of the same image, and how fast one dies.
 
     python -m benchmarks.launch --state DIR --config-dir DIR --lock FILE --digest sha256:… [--engine NAME]
-                                [--runs N] [--kills N]
+                                [--runs N] [--stores N] [--kills N]
 
 A launch is measured in process from the admitted image to the command's first byte, and with the whole of
 admission before it; ``run`` of the engine is a process of its own, without hardening. Runs are interleaved.
-With ``--kills`` a controller with a hostile agent inside is killed that many times: seconds until the engine
-says that the container does not run. Prints one JSON object; times in seconds.
+With ``--stores`` so many launches under `engine_store = "rehash"`. With ``--kills`` a controller with a
+hostile agent inside is killed that many times: seconds until the engine says that the container does not run.
+Prints one JSON object; times in seconds.
 """
 
 from __future__ import annotations
@@ -171,6 +172,21 @@ def measure(bench: Bench, runs: int) -> dict[str, object]:
     }
 
 
+def measure_store(bench: Bench, runs: int) -> dict[str, object]:
+    """The same launch under a policy that has the engine's store hashed again: anew, and as remembered."""
+    admitted = replace(bench.admit(), rehash_store=True)
+    kept = bench.workshop.state.probe / f"store-{admitted.image.digest.hex}.json"
+    rows: dict[str, list[float]] = {"hashed": [], "hashed before": [], "trusted": []}
+    for _ in range(runs):
+        kept.unlink(missing_ok=True)
+        rows["hashed"].append(bench.launch(admitted)[0])
+        rows["hashed before"].append(bench.launch(admitted)[0])
+        rows["trusted"].append(bench.launch(replace(admitted, rehash_store=False))[0])
+    medians = {name: round(statistics.median(times), 3) for name, times in rows.items()}
+    ratios = {f"{name} / trusted": round(medians[name] / medians["trusted"], 2) for name in rows}
+    return {"seconds": medians, **ratios}
+
+
 def kill(bench: Bench, start: Callable[[], subprocess.Popen[bytes]]) -> float:
     """Seconds from SIGKILL of the controller until its container does not run."""
     controller = start()
@@ -198,6 +214,7 @@ def main() -> None:
     parser.add_argument("--digest", required=True)
     parser.add_argument("--engine", choices=("docker", "podman"), default="docker")
     parser.add_argument("--runs", type=int, default=9)
+    parser.add_argument("--stores", type=int, default=0)
     parser.add_argument("--kills", type=int, default=0)
     asked = parser.parse_args()
     words = [
@@ -215,6 +232,8 @@ def main() -> None:
         "rootless": facts.rootless,
         **measure(bench, asked.runs),
     }
+    if asked.stores:
+        result["engine store"] = measure_store(bench, asked.stores)
     hostile = f"echo ready; {hostile_plan().argv[2]}"
     builder = str(Path(sys.executable).with_name("builder"))
 
