@@ -23,7 +23,7 @@ from images.config import AgentName
 from images.credentials import Secret
 from images.digests import canonical_json
 from images.errors import KeyUnusable, StateError, UsageError
-from images.strictjson import JsonValue, read_object
+from images.strictjson import JsonValue, is_number, read_object
 from provenance.small_files import read_small
 from provenance.statements import utc
 from provenance.writing import replace_file, state_errors
@@ -115,9 +115,10 @@ class LoginStore:
         if document is None:
             return None
         names = document["credentials"]
-        known = tuple(one for one in names if isinstance(one, str)) if isinstance(names, list) else ()
+        named = names if isinstance(names, list) else []
+        known = tuple(one for one in named if isinstance(one, str))
         routes = [kept_name(one) for one in known]
-        if not known or None in routes:
+        if not known or None in routes or len(known) != len(named):
             raise self._damaged(name, "it names no credential that there is")
         return KeptLogin(
             name=name,
@@ -199,10 +200,17 @@ class LoginStore:
         except FileNotFoundError:
             return None
         except OSError as broken:
-            raise StateError(f"a login cannot be read: {broken.strerror}", where=str(path)) from None
-        document = read_object(raw, str(path), max_bytes=_MAX_FILE, max_depth=3, error=StateError)
+            raise StateError(
+                f"a login cannot be read: {broken.strerror}",
+                where=str(path),
+                hint=f"builder login {name.agent}{as_name(name)}",
+            ) from None
+        try:
+            document = read_object(raw, str(path), max_bytes=_MAX_FILE, max_depth=3, error=StateError)
+        except StateError as broken:
+            raise self._damaged(name, broken.what) from None
         fields = {"schema", "saved", "credentials", "sealed", "content"}
-        if set(document) != fields or document["schema"] != _SCHEMA:
+        if set(document) != fields or not is_number(document["schema"], _SCHEMA):
             raise self._damaged(name, "it is of another form")
         if document["sealed"] not in (_PLAIN, _KEYRING):
             raise self._damaged(name, "it is sealed in another way")

@@ -2112,6 +2112,12 @@ EDITS = (
     ),
     Edit(
         "backend/logins/store.py",
+        " or len(known) != len(named):",
+        ":",
+        _LOGINS + "test_a_damaged_file_is_an_error_that_quotes_nothing",
+    ),
+    Edit(
+        "backend/logins/store.py",
         "elif status.st_mode & 0o077:",
         "elif status.st_mode & 0o007:",
         _LOGINS + "test_what_others_may_read_is_refused",

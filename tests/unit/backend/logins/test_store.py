@@ -119,6 +119,9 @@ DAMAGED = {
     "not JSON": b"{",
     "a list": b"[]",
     "another schema": json.dumps(GOOD | {"schema": 2}).encode(),
+    "true for a number": json.dumps(GOOD | {"schema": True}).encode(),
+    "half a surrogate": json.dumps(GOOD | {"saved": "\ud800"}).encode(),
+    "a number among names": json.dumps(GOOD | {"credentials": ["claude-code.login", 3]}).encode(),
     "a field more": json.dumps(GOOD | {"more": 1}).encode(),
     "sealed by nobody known": json.dumps(GOOD | {"sealed": "rot13"}).encode(),
     "a credential that there is not": json.dumps(GOOD | {"credentials": ["claude-code.password"]}).encode(),
@@ -137,6 +140,7 @@ def test_a_damaged_file_is_an_error_that_quotes_nothing(tmp_path: Path, what: st
     with pytest.raises(StateError) as caught:
         store.read(CLAUDE, NOW)
     assert "dummy" not in str(caught.value) + caught.value.hint
+    assert "builder login claude-code" in caught.value.hint
 
 
 @pytest.mark.parametrize("name", ["", "-x", "a/b", "..", "A", "x" * 41, "a.b", "a\n"])
