@@ -15,7 +15,7 @@ from images.digests import Digest
 from images.errors import HostError, KeyUnusable, UsageError
 from images.lockfile import lock_bytes
 from provenance.policy_model import Role
-from provenance.signers import in_words
+from provenance.signers import Identity, in_words
 from provenance.signing import library_key, library_signer
 
 if TYPE_CHECKING:
@@ -31,6 +31,8 @@ SCAN: Final = "scan.json"
 DETECTION: Final = "detection.json"
 SUMMARY: Final = "summary.json"
 INSPECTION: Final = "everything-is-here"
+# What there is instead for an image that no key file proved.
+OTHERWISE: Final = "check its bundles with cosign: docs/how-to/check-with-other-tools.md"
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +99,17 @@ def export_in_toto(
     files[LAYOUT_NAME] = _layout(keys, f"{verified.policy.valid_until:%Y-%m-%dT%H:%M:%SZ}")
     _write(folder, files)
     return tuple(sorted(files))
+
+
+def require_made_by_keys(verified: VerifiedImage) -> None:
+    """Asked before keys are read. KeyUnusable for an identity: its key was gone minutes after."""
+    for bundle, role in ((verified.provenance, Role.BUILDER), (verified.summary, Role.VERIFIER)):
+        if bundle is not None and isinstance(bundle.signer, Identity):
+            raise KeyUnusable(
+                f"the {role} that proved this image is an {in_words(bundle.signer)}, and links need a key",
+                where=str(verified.image.digest),
+                hint=OTHERWISE,
+            )
 
 
 def _require_key(given: PrivateKey, bundle: Bundle, role: Role) -> None:

@@ -7,9 +7,10 @@ from dataclasses import replace
 
 from builder.cli.documents.exported import ExportedInTotoDocument
 from builder.cli.invocation import Invocation, Result
-from builder.cli.session import key_of, state_of
+from builder.cli.session import key_of, settings_of, state_of
 from builder.cli.verified import verified_here
-from provenance.intoto import LAYOUT_NAME, export_in_toto
+from images.errors import KeyUnusable
+from provenance.intoto import LAYOUT_NAME, OTHERWISE, export_in_toto, require_made_by_keys
 from provenance.keys import PrivateKey
 from provenance.policy_model import Role
 from provenance.verify import Purpose
@@ -19,10 +20,11 @@ def run(invocation: Invocation) -> Result[ExportedInTotoDocument]:
     """One line: the folder. Only what a launch would find proved is exported."""
     options = invocation.options
     _, verified = verified_here(invocation, state_of(invocation), Purpose.ADMISSION)
+    require_made_by_keys(verified)
     files = export_in_toto(
         verified,
         options.folder,
-        builder=key_of(invocation, Role.BUILDER),
+        builder=key_in_a_file(invocation, Role.BUILDER, "--key"),
         verifier=_verifiers_key(invocation),
     )
     invocation.reporter.say(f"wrote {len(files)} files; to check them, in {options.folder}:")
@@ -39,4 +41,16 @@ def _verifiers_key(invocation: Invocation) -> PrivateKey:
     """By its own three options."""
     options = vars(invocation.options)
     own = {name: options[f"verifier_{name}"] for name in ("key", "passphrase_fd", "passphrase_file")}
-    return key_of(replace(invocation, options=argparse.Namespace(**(options | own))), Role.VERIFIER)
+    asked = replace(invocation, options=argparse.Namespace(**(options | own)))
+    return key_in_a_file(asked, Role.VERIFIER, "--verifier-key")
+
+
+def key_in_a_file(invocation: Invocation, role: Role, flag: str) -> PrivateKey:
+    """A token signs statements only: an old key file in the folder must not stand in for it unasked."""
+    if invocation.options.key is None and role in dict(settings_of(invocation).pkcs11):
+        raise KeyUnusable(
+            f"the {role} key is on a token, and links are signed with key files only",
+            where=f"settings.toml: pkcs11.{role}",
+            hint=f"if a key file proved this image: {flag} FILE; else {OTHERWISE}",
+        )
+    return key_of(invocation, role)

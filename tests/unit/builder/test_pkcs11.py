@@ -24,6 +24,7 @@ from pkcs11 import TokenFlag
 from builder.cli.arguments import parse_arguments
 from builder.cli.invocation import Invocation, make_invocation
 from builder.cli.signing import signer_of as choose
+from builder.cli.verbs.export_verb import key_in_a_file
 from builder.settings.pkcs11_keys import TokenKey, read_public_key
 from builder.settings.settings_file import parse_settings
 from images.credentials import Secret
@@ -418,3 +419,13 @@ def test_a_key_file_never_takes_the_place_of_a_token(config: Path, fake: FakeTok
     fake.change(label="other")
     with pytest.raises(KeyUnusable, match="there is no token labelled 'team'"):
         signing(config, Role.BUILDER, "--passphrase-file", str(config.parent / "pin"))
+
+
+def test_an_export_takes_no_key_file_in_the_place_of_a_token(config: Path) -> None:
+    """A file of the role's name lies there, and is taken only when it is named."""
+    with pytest.raises(KeyUnusable, match="builder key is on a token") as refused:
+        key_in_a_file(asked(config), Role.BUILDER, "--key")
+    assert "--key FILE" in (refused.value.hint or "")
+    named = asked(config, "--key", str(config / "keys/builder.key"))
+    assert key_in_a_file(named, Role.BUILDER, "--key").public.pem
+    assert key_in_a_file(asked(config), Role.VERIFIER, "--verifier-key").public.pem

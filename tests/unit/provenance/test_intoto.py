@@ -15,7 +15,8 @@ import pytest
 
 from images.digests import Digest
 from images.errors import KeyUnusable, UsageError
-from provenance.intoto import LAYOUT_NAME, MANIFEST, export_in_toto
+from provenance.intoto import LAYOUT_NAME, MANIFEST, export_in_toto, require_made_by_keys
+from provenance.signers import Identity
 from provenance.verify import VerifiedImage
 from tests.attacks import Position, attack
 from tests.fakes.evidence import key
@@ -127,3 +128,13 @@ def test_a_folder_with_something_in_it_is_left_alone(verified: VerifiedImage, tm
     with pytest.raises(UsageError, match="something in it"):
         export_in_toto(verified, tmp_path, builder=key("builder"), verifier=key("verifier"))
     assert [path.name for path in tmp_path.iterdir()] == ["mine"]
+
+
+@pytest.mark.parametrize("which", ["provenance", "summary"])
+def test_what_an_identity_signed_has_no_links(verified: VerifiedImage, which: str) -> None:
+    require_made_by_keys(verified)
+    who = Identity("mailto:dev@team.example", "https://login.example")
+    changed: Any = {which: replace(getattr(verified, which), signer=who)}
+    with pytest.raises(KeyUnusable, match=r"identity mailto:dev@team\.example.*need a key") as refused:
+        require_made_by_keys(replace(verified, **changed))
+    assert "cosign" in (refused.value.hint or "")
