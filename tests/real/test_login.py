@@ -203,6 +203,7 @@ ASKS: Final = {
 }
 
 
+@pytest.mark.long  # one agent goes on in the test above
 @pytest.mark.parametrize("route", ASKS, ids=lambda route: route.agent.value)
 def test_the_next_run_of_a_session_goes_on_where_the_last_one_ended(
     network_desk: NetworkDesk, accounts: Accounts, route: Route, tmp_path: Path
