@@ -1,4 +1,4 @@
-"""The shape of policy.toml as a model: its keys, and the values that this version does not enforce yet."""
+"""The shape of policy.toml as a model: its keys, their forms and their bounds."""
 
 from __future__ import annotations
 
