@@ -78,12 +78,19 @@ def _members(stream: BinaryIO, tree: FileTree, where: str) -> Iterator[tuple[str
     try:
         with StrictTar.open(fileobj=stream, mode="r|") as archive:
             for member in archive:
-                path = _plain(member.name)
+                path = _path_of(member)
                 if path:
                     yield path, _node(archive, member, tree, where)
                 archive.members.clear()  # type: ignore[attr-defined]  # tarfile would keep every header
     except (tarfile.TarError, ValueError, EOFError) as broken:
         raise VerifyFailed(f"not a readable tar: {broken}", where=where) from None
+
+
+def _path_of(member: tarfile.TarInfo) -> str:
+    path = _plain(member.name)
+    if not path and not member.isdir():
+        raise ValueError("a root that is no directory")
+    return path
 
 
 def _plain(name: str) -> str:

@@ -12,6 +12,7 @@ import tarfile
 import zipfile
 from pathlib import Path
 
+from backend.engine_store import differences
 from builder.resolve.archive import check_commands, read_archive
 from builder.resolve.tarball import read_package
 from builder.resolve.wheel import read_wheel
@@ -20,6 +21,7 @@ from builder.storage.archive_reading import stage_archive
 from builder.storage.exporting import export
 from provenance.audit.layertar import Kind, read_entries
 from provenance.debs import DebKind, read_control, read_data
+from provenance.file_tree import packed_tree
 from tests.fakes.audited import Made, layer_bytes
 from tests.fakes.debs import PACK, Package
 from tests.fakes.registry import tarball
@@ -70,6 +72,33 @@ def layer_for_the_audit(folder: Path) -> Ready:
         return entries
 
     return Ready((layer_bytes(LAYER),), look)
+
+
+@target(mutate_tar)
+def files_of_a_container(folder: Path) -> Ready:
+    """What an engine packs of a container. What is taken as unchanged is so for another reader too."""
+    seed = layer_bytes(LAYER)
+    planned = packed_tree(io.BytesIO(seed), "engine")
+    contents = _files(seed)
+
+    def look(raw: bytes) -> object:
+        found = packed_tree(io.BytesIO(raw), "engine")
+        if not list(differences(planned, found, "docker")):
+            law(_files(raw) == contents, "another reader finds other files")
+        return found
+
+    return Ready((seed,), look)
+
+
+def _files(raw: bytes) -> dict[str, bytes]:
+    with tarfile.open(fileobj=io.BytesIO(raw), mode="r:", errorlevel=2) as archive:
+        regular = (member for member in archive if member.isreg())
+        return {posixpath.normpath(one.name.lstrip("/")): _content(archive, one) for one in regular}
+
+
+def _content(archive: tarfile.TarFile, member: tarfile.TarInfo) -> bytes:
+    file = archive.extractfile(member)
+    return file.read() if file else b""
 
 
 @target(mutate_tar_gzip)

@@ -104,6 +104,7 @@ def test_a_file_in_the_place_of_a_directory_takes_all_below_it(merged: Merge) ->
         ((entry("a/../../b"),), "'..'"),
         ((entry("a", tarfile.LNKTYPE, linkname="nowhere"),), "hard link to no file"),
         ((entry("d/", tarfile.DIRTYPE), entry("a", tarfile.LNKTYPE, linkname="d")), "hard link to no file"),
+        ((entry("./"),), "root that is no directory"),
         ((entry("a", b"Z"),), "not a readable tar|unknown type"),
     ],
 )
