@@ -32,7 +32,9 @@ def scan(image: OciImage, folder: Path) -> tuple[float, float, ScanReport]:
     """Wall and processor seconds, of us and of the child."""
     used = [sum(resource.getrusage(who)[:2]) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     begin = time.perf_counter()
-    report = scan_image(image, key=Secret(bytes(32)), run_child=run_child, memory=LayerMemory(folder))
+    report = scan_image(
+        image, key=Secret(bytes(32)), run_child=run_child, memory=LayerMemory(folder, folder / "key")
+    )
     wall = time.perf_counter() - begin
     after = [sum(resource.getrusage(who)[:2]) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     return wall, sum(after) - sum(used), report

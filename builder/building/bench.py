@@ -22,13 +22,17 @@ from builder.building.scanning import scan_built
 from builder.leftovers import remove_leftovers
 from builder.probing import probe_engine
 from builder.providing import provide, provide_base, require_buildkit
+from builder.report import Reporter
 from builder.roles import Role
+from builder.settings.own_values import OwnValue, own_values
 from builder.workshop import Workshop, load_image, template_text
 from images.lock import Lock, LockSummary
 from images.oci import OciImage, Platform
 from images.render import BuildContext, render
 from provenance.scan.accept import CleanImage, accept
+from provenance.scan.known import KNOWN_RULE
 from provenance.scan.memory import LayerMemory
+from provenance.scan.report import ScanReport
 from provenance.statements import DetectedImage
 
 
@@ -94,13 +98,16 @@ def build_context(
 def scan_for_credentials(
     bench: Bench, image: OciImage, lock: Lock, memory: LayerMemory | None = None
 ) -> CleanImage:
-    """Scan every byte in a child, and say what was seen. CredentialFound otherwise.
+    """Scan every byte in a child, for this host's own logins too, and say what was seen. CredentialFound.
 
-    ``memory``: layers that it found clean before are hashed, and not scanned again.
+    ``memory``: layers that it found clean before are hashed, and not scanned again; unless there are logins.
     """
-    reporter = bench.workshop.reporter
+    workshop = bench.workshop
+    reporter, own = workshop.reporter, own_values(workshop.settings, workshop.given)
     with reporter.step("scan every byte for credentials"):
-        report = scan_built(image, lock, image.platform, bench.workshop.store, memory)
+        known = tuple(one.value for one in own)
+        report = scan_built(image, lock, image.platform, workshop.store, memory=memory, known=known)
+    _say_whose(reporter, own, report)
     before = f", {memory.recalled} layers of it in an earlier build" if memory and memory.recalled else ""
     reporter.say(
         f"scan: {report.verdict}, {report.bytes_scanned / 1e6:.0f} MB{before}, ruleset {report.ruleset}, "
@@ -108,6 +115,16 @@ def scan_for_credentials(
         f"{report.unanswered} not"
     )
     return accept(report, image)
+
+
+def _say_whose(reporter: Reporter, own: tuple[OwnValue, ...], report: ScanReport) -> None:
+    """A finding names a known value by its number alone."""
+    if own:
+        reporter.say(f"scan: {len(own)} values of this host's own logins were looked for")
+    found = {one.rule for one in report.findings}
+    for number, one in enumerate(own, 1):
+        if f"{KNOWN_RULE}-{number}" in found:
+            reporter.say(f"{KNOWN_RULE}-{number} is of {one.place}")
 
 
 def detect_agents(bench: Bench, clean: CleanImage, summary: LockSummary) -> DetectedImage:

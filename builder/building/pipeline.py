@@ -6,6 +6,8 @@ import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
+from pathlib import Path
+from typing import Final
 
 from builder.building.evidence import attach_evidence, find_proved, remember
 from builder.locking import Project, fetch_missing, keep_skills, read_fresh_lock, require_true_signatures
@@ -22,13 +24,16 @@ from provenance.scan.accept import accept
 from provenance.signing import StatementSigner
 from provenance.statements import BuildFacts, DetectedImage
 
+MEMORY_KEY: Final = "scan-memory.key"  # in the configuration directory
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BuildRequest:
     """One build: of what, signed by whom, under which builder id. ``now`` is the wall clock.
 
     ``policy``: what a known image must still satisfy. ``fresh``: build again although the key is known.
-    ``cache``: a repository of a registry that may have it.
+    ``cache``: a repository of a registry that may have it. ``memory_key``: of the codes under which is kept
+    which layers were clean.
     """
 
     project: Project
@@ -38,6 +43,7 @@ class BuildRequest:
     version: str
     policy: Policy
     now: Callable[[], datetime]
+    memory_key: Path
     fresh: bool = False
     cache: BaseReference | None = None
 
@@ -118,7 +124,7 @@ def _build_new(
     started = request.now()
     require_true_signatures(lock, workshop.settings, where=str(request.project.lock_path))
     keep_skills(workshop, request.project, lock)
-    detected = _build_and_look(workshop, lock, summary, request.now)
+    detected = _build_and_look(workshop, lock, summary, request.now, request.memory_key)
     facts = BuildFacts(
         image_name=request.image_name,
         builder_id=request.builder_id,
@@ -136,7 +142,7 @@ def _build_new(
 
 
 def _build_and_look(
-    workshop: Workshop, lock: Lock, summary: LockSummary, now: Callable[[], datetime]
+    workshop: Workshop, lock: Lock, summary: LockSummary, now: Callable[[], datetime], memory_key: Path
 ) -> DetectedImage:
     """Build, scan, detect. Nothing is in the state's layout before the image is known to be clean."""
     # Imported when they are needed: a known image is answered without engine, BuildKit and scanner.
@@ -149,7 +155,8 @@ def _build_and_look(
     require_own_commands(lock, workshop.store)
     with open_bench(workshop, now) as bench, workshop.state.staging("build") as staging:
         built = build_lock(bench, lock, summary.platform, staging)
-        clean = scan_for_credentials(bench, built, lock, LayerMemory(workshop.state.scans))
+        memory = LayerMemory(workshop.state.scans, memory_key)
+        clean = scan_for_credentials(bench, built, lock, memory)
         # By hash into the state's own layout; what BuildKit wrote goes away with the staging directory.
         image = import_image(built.layout, built.digest, workshop.state.layout)
         return detect_agents(bench, accept(clean.report, image), summary)

@@ -26,14 +26,19 @@ def scan_built(
     lock: Lock,
     platform: Platform,
     store: ContentStore,
+    *,
     memory: LayerMemory | None = None,
+    known: tuple[Secret, ...] = (),
 ) -> ScanReport:
     """Scan an image whose lock is known, and say what the base or a locked artifact answers for.
 
     ``memory``: for a build alone. Who looks a second time (verification, a rebuild) reads every byte again.
+    ``known``: values of this host's own logins.
     """
     packages = package_trees(lock, platform)
-    report = scan_image(image, key=_fresh_key(), run_child=run_child, packages=packages, memory=memory)
+    report = scan_image(
+        image, key=_fresh_key(), run_child=run_child, packages=packages, memory=memory, known=known
+    )
     return answer(report, image, lock, lambda artifact: store.open(artifact.integrity, artifact.id))
 
 

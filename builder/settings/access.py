@@ -45,12 +45,12 @@ def read_secrets(settings: Settings, environment: Mapping[str, str]) -> Secrets:
     return Secrets(
         ca_bundle=read_ca_bundle(settings),
         npmrc=npmrc,
-        npm_variables=_npm_variables(settings, npmrc, environment),
+        npm_variables=read_npm_variables(settings, npmrc, environment),
         netrc=Secret(read_private(settings.netrc, "netrc")),
         apt_auth=Secret(read_private(settings.apt_auth, "apt_auth")),
         apt_sources=Secret(read_private(settings.apt_sources, "apt_sources")),
         proxy=_proxy_secret(settings),
-        logins=_logins(settings),
+        logins=read_logins(settings),
         registries=settings.addresses,
         **_helpers(settings, environment),
     )
@@ -74,7 +74,7 @@ def _proxy_json(proxy: Proxy) -> bytes:
     return json.dumps(document).encode()
 
 
-def _npm_variables(
+def read_npm_variables(
     settings: Settings, npmrc: Secret, environment: Mapping[str, str]
 ) -> tuple[tuple[str, Secret], ...]:
     """The values of what npmrc mentions as ${NAME}: those names and no others."""
@@ -118,7 +118,7 @@ def _text(value: bytes, where: str) -> Secret:
     return Secret(value)
 
 
-def _logins(settings: Settings) -> tuple[tuple[str, Secret], ...]:
+def read_logins(settings: Settings) -> tuple[tuple[str, Secret], ...]:
     """Registry host -> user:password. What a client's file says of a host wins over netrc."""
     return tuple(sorted({**_netrc_logins(settings), **_docker_logins(settings)}.items()))
 

@@ -30,7 +30,6 @@ from provenance.small_files import read_private
 from provenance.writing import replace_file
 
 FORMAT: Final = 1
-KEY_FILE: Final = "key"
 MAX_ENTRY: Final = 256 << 10
 MAX_ENTRIES: Final = 1024
 _KEY_BYTES: Final = 32
@@ -39,18 +38,19 @@ _LIBRARIES: Final = ("pyperscan", "isal", "zstandard")
 
 
 class LayerMemory:
-    """Of one folder (0700, ours). The key of the codes is made with the first entry; without it, none counts.
+    """Of one folder (0700, ours), under the key of the codes in a file elsewhere (0600, ours).
 
-    ``recalled``: how many layers it answered for so far.
+    The key is made with the first entry; without it, none counts. ``recalled``: how many layers it answered
+    for so far.
     """
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
+    def __init__(self, folder: Path, key: Path) -> None:
+        self._folder, self._key = folder, key
         self.recalled = 0
 
     def recall(self, image: OciImage) -> tuple[ScanReport, ...]:
         """What is known of the image's layers."""
-        key = _read_key(self._folder)
+        key = _read_key(self._key)
         if key is None:
             return ()
         seal = Seal(key)
@@ -65,7 +65,7 @@ class LayerMemory:
         """Keep the reports of layers of this image. What cannot be written is scanned again next time."""
         about = {str(layer.digest): (layer, diff_id) for layer, diff_id in _layers(image)}
         with contextlib.suppress(StateError), locked(self._folder):
-            seal = Seal(_read_key(self._folder) or _make_key(self._folder))
+            seal = Seal(_read_key(self._key) or _make_key(self._key))
             for part in parts:
                 raw = seal.close(part, *about[part.subject])
                 if len(raw) <= MAX_ENTRY:
@@ -145,14 +145,14 @@ def _layers(image: OciImage) -> Iterator[tuple[Descriptor, Digest]]:
     yield from zip(image.manifest.layers, image.settings.diff_ids, strict=True)
 
 
-def _read_key(folder: Path) -> Secret | None:
-    raw = read_private(folder / KEY_FILE, _KEY_BYTES)
+def _read_key(path: Path) -> Secret | None:
+    raw = read_private(path, _KEY_BYTES)
     return Secret(raw) if len(raw) == _KEY_BYTES else None
 
 
-def _make_key(folder: Path) -> Secret:
+def _make_key(path: Path) -> Secret:
     key = Secret(secrets.token_bytes(_KEY_BYTES))
-    replace_file(folder / KEY_FILE, key.reveal(), 0o600)
+    replace_file(path, key.reveal(), 0o600)
     return key
 
 

@@ -18,6 +18,7 @@ from images.lock import Lock, ToolImages
 from images.lockfile import lock_bytes
 from images.oci import OciImage
 from provenance.layout import open_image
+from provenance.scan.memory import LayerMemory
 from tests.fakes.layouts import make_image
 from tests.fakes.locks import AMD64, make_lock
 from tests.fakes.policies import policy_for
@@ -97,6 +98,11 @@ def make_team(root: Path, *, proved: bool = True, filler: bytes = b"") -> Team:
     if proved:
         prove(team, image, lock)
     return team
+
+
+def memory_of(team: Team) -> LayerMemory:
+    """What this member's builds know of layers that were clean."""
+    return LayerMemory(team.state.scans, team.root / "memory.key")
 
 
 def prove(

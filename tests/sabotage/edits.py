@@ -709,6 +709,12 @@ EDITS = (
         _READBACK + "test_one_difference_is_named",
     ),
     Edit(
+        "builder/building/bench.py",
+        "memory=memory, known=known)",
+        "memory=memory)",
+        "tests/unit/builder/test_own_values.py::test_one_in_the_image_stops_the_build_and_says_whose_it_is",
+    ),
+    Edit(
         "backend/engine_store.py",
         "if seen != want and (",
         "if seen is None and (",
@@ -3072,7 +3078,7 @@ EDITS = (
     Edit(
         "builder/building/rebuilding.py",
         "scan_for_credentials(bench, again, lock)",
-        "scan_for_credentials(bench, again, lock, LayerMemory(workshop.state.scans))",
+        "scan_for_credentials(bench, again, lock, LayerMemory(workshop.state.scans, workshop.state.scans))",
         "tests/unit/builder/test_scanning_again.py::test_only_the_build_remembers_layers",
     ),
     Edit(

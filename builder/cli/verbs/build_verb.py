@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from importlib.metadata import version
 
-from builder.building.pipeline import BuildRequest, build
+from builder.building.pipeline import MEMORY_KEY, BuildRequest, build
 from builder.cli.documents.built import BuiltDocument
 from builder.cli.invocation import Invocation, Result
 from builder.cli.platform import host_platform
@@ -44,6 +44,7 @@ def run(invocation: Invocation) -> Result[BuiltDocument]:
             version=version("agent-image-builder"),
             policy=policy,
             now=invocation.now,
+            memory_key=invocation.config_dir / MEMORY_KEY,
             fresh=invocation.options.no_cache,
             cache=_cache(invocation.options.cache),
         )

@@ -400,7 +400,9 @@ def built_as(monkeypatch: pytest.MonkeyPatch) -> Callable[[Set], Callable[[Invoc
         def act(invocation: Invocation) -> object:
             workshop = replace(workshop_at(made.image.layout.parent), reporter=invocation.reporter)
             summary = summarise(made.lock, AMD64)
-            return pipeline._build_and_look(workshop, made.lock, summary, invocation.now)
+            return pipeline._build_and_look(
+                workshop, made.lock, summary, invocation.now, made.image.layout / "memory.key"
+            )
 
         return act
 

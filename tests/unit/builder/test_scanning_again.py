@@ -13,10 +13,9 @@ from builder import verifying
 from builder.building import scanning
 from builder.building.bench import Bench, scan_for_credentials
 from provenance.expectations import Expectation
-from provenance.scan.memory import LayerMemory
 from tests.attacks import Position, attack
 from tests.fakes.proved import report_on
-from tests.fakes.states import make_team, said
+from tests.fakes.states import make_team, memory_of, said
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -51,10 +50,7 @@ def test_a_second_build_says_which_layers_it_did_not_scan_again(tmp_path: Path) 
     team = make_team(tmp_path)
     bench = cast(Bench, SimpleNamespace(workshop=team.workshop))
     count = len(team.image.manifest.layers)
-    reports = [
-        scan_for_credentials(bench, team.image, team.lock, LayerMemory(team.state.scans)).report
-        for _ in range(2)
-    ]
+    reports = [scan_for_credentials(bench, team.image, team.lock, memory_of(team)).report for _ in range(2)]
     assert reports[0] == reports[1]
     assert said(team.workshop).count("in an earlier build") == 1
     assert f"MB, {count} layers of it in an earlier build, ruleset" in said(team.workshop)

@@ -508,7 +508,7 @@ def test_a_build_looks_at_signatures_and_scripts_first(
     edited = replace(good, artifacts=tuple(other if one is claude else one for one in good.artifacts))
     monkeypatch.setattr(pipeline, "fetch_missing", lambda *_: None)
     with pytest.raises(PinError, match="not those in its tarball"):
-        pipeline._build_and_look(workshop, edited, nothing, lambda: NOW)
+        pipeline._build_and_look(workshop, edited, nothing, lambda: NOW, tmp_path / "memory.key")
 
 
 def test_a_lock_that_is_a_link_to_nothing_is_no_missing_lock(tmp_path: Path) -> None:

@@ -117,7 +117,7 @@ def test_an_answer_about_another_image_or_a_part_of_it_or_other_tables_is_incomp
 def test_what_the_child_tells_of_layers_is_remembered_and_given_back(image: OciImage, tmp_path: Path) -> None:
     folder = tmp_path / "scans"
     folder.mkdir(mode=0o700)
-    first, again = LayerMemory(folder), LayerMemory(folder)
+    first, again = LayerMemory(folder, folder / "key"), LayerMemory(folder, folder / "key")
     reports = [scan_image(image, key=KEY, run_child=run_child, memory=one) for one in (first, again)]
     assert (first.recalled, again.recalled) == (0, 1)
     assert reports[0] == reports[1] == scan_image(image, key=KEY, run_child=run_child)

@@ -23,7 +23,7 @@ from provenance.scan import memory as module
 from provenance.scan.allow import PackageTree, parse_allow_list
 from provenance.scan.engine import Engine
 from provenance.scan.layer_report import from_lines, to_lines
-from provenance.scan.memory import KEY_FILE, LayerMemory, Seal, entries, entry_path
+from provenance.scan.memory import LayerMemory, Seal, entries, entry_path
 from provenance.scan.passes import scan_and_tell
 from provenance.scan.report import ScanReport, Verdict
 from provenance.scan.report_json import report_to_json
@@ -86,6 +86,10 @@ class Child:
         return ChildResult(exit_code=0, stdout=report_to_json(scanned.report) + told)
 
 
+def memory_in(folder: Path) -> LayerMemory:
+    return LayerMemory(folder, folder / "key")
+
+
 @pytest.fixture(autouse=True)
 def own_list(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("run", "request", "memory"):
@@ -118,7 +122,7 @@ def scan(
         run_child=child,
         packages=(PackageTree("opt/x", "x", "1"),),
         known=known,
-        memory=LayerMemory(folder) if folder else None,
+        memory=memory_in(folder) if folder else None,
     )
 
 
@@ -141,7 +145,7 @@ def test_a_report_with_what_was_remembered_is_the_same_to_the_byte(
 
 
 def test_the_second_scan_reads_no_known_layer_again(image: OciImage, child: Child, folder: Path) -> None:
-    remembered = LayerMemory(folder)
+    remembered = memory_in(folder)
     report = scan(image, child, folder)
     assert (report.verdict, report.opened, report.opaque_count) == (Verdict.CLEAN, 1, 1)
     scan_image(image, key=KEY, run_child=child, memory=remembered)
@@ -190,19 +194,19 @@ def test_bytes_that_changed_since_are_never_clean(image: OciImage, child: Child,
 
 
 def _other_key(path: Path, _other: Path) -> None:
-    (path.parent / KEY_FILE).write_bytes(b"k" * 32)
+    (path.parent / "key").write_bytes(b"k" * 32)
 
 
 def _no_key(path: Path, _other: Path) -> None:
-    (path.parent / KEY_FILE).unlink()
+    (path.parent / "key").unlink()
 
 
 def _short_key(path: Path, _other: Path) -> None:
-    (path.parent / KEY_FILE).write_bytes(b"k" * 31)
+    (path.parent / "key").write_bytes(b"k" * 31)
 
 
 def _open_key(path: Path, _other: Path) -> None:
-    (path.parent / KEY_FILE).chmod(0o640)
+    (path.parent / "key").chmod(0o640)
 
 
 def _cut(path: Path, _other: Path) -> None:
@@ -270,7 +274,7 @@ def test_no_bit_of_an_entry_is_free(image: OciImage, child: Child, folder: Path)
     scan(image, child, folder)
     layer, diff_id = image.manifest.layers[0], image.settings.diff_ids[0]
     whole = entry_path(folder, layer.digest).read_bytes()
-    seal = Seal(Secret((folder / KEY_FILE).read_bytes()))
+    seal = Seal(Secret((folder / "key").read_bytes()))
     assert [one.subject for one in seal.open(whole, layer, diff_id)] == [layer.digest]
     for at in range(len(whole)):
         bent = whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :]
@@ -282,14 +286,14 @@ def test_an_entry_of_another_user_is_a_scan(
 ) -> None:
     scan(image, child, folder)
     monkeypatch.setattr(os, "geteuid", lambda: 4711)
-    assert LayerMemory(folder).recall(image) == ()
+    assert memory_in(folder).recall(image) == ()
 
 
 def test_other_tables_engine_program_diff_id_or_type_are_a_scan(
     image: OciImage, child: Child, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     scan(image, child, folder)
-    assert len(LayerMemory(folder).recall(image)) == 2
+    assert len(memory_in(folder).recall(image)) == 2
     for name, value in (
         ("ruleset_digest", lambda _: Digest.of(b"other")),
         ("engine_identity", lambda: "pyperscan 0"),
@@ -297,11 +301,11 @@ def test_other_tables_engine_program_diff_id_or_type_are_a_scan(
     ):
         with monkeypatch.context() as changed:
             changed.setattr(module, name, value)
-            assert LayerMemory(folder).recall(image) == ()
+            assert memory_in(folder).recall(image) == ()
     others = (Digest.of(b"1"), Digest.of(b"2"))
-    assert LayerMemory(folder).recall(replace(image, settings=replace(image.settings, diff_ids=others))) == ()
+    assert memory_in(folder).recall(replace(image, settings=replace(image.settings, diff_ids=others))) == ()
     zstd = tuple(replace(one, media_type="application/x") for one in image.manifest.layers)
-    assert LayerMemory(folder).recall(replace(image, manifest=replace(image.manifest, layers=zstd))) == ()
+    assert memory_in(folder).recall(replace(image, manifest=replace(image.manifest, layers=zstd))) == ()
 
 
 def test_the_program_is_every_source_that_reads_layers(
@@ -357,7 +361,7 @@ def test_layers_told_wrongly_make_the_scan_incomplete(image: OciImage, child: Ch
 
 def test_a_layers_own_report_is_told_from_any_other(image: OciImage, child: Child, folder: Path) -> None:
     scan(image, child, folder)
-    one = LayerMemory(folder).recall(image)[1]
+    one = memory_in(folder).recall(image)[1]
     (member,) = one.opaque
     (blob,) = one.coverage
     for bent in (
