@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from builder.storage.removing import remove_tree
-from images.errors import StateError, VerifyFailed
+from images.errors import StateError, UsageError, VerifyFailed
 from provenance.layout_writing import init_layout
 from provenance.small_files import read_small
 from provenance.writing import replace_file, state_errors
@@ -185,10 +185,18 @@ class State:
 def open_state(root: Path) -> State:
     """Make or check the state root. Two processes may do so at once.
 
-    Raises StateError for a link in the path, another owner, an open mode, or a disk that takes nothing.
+    Raises StateError for a link in the path, another owner, an open mode, or a disk that takes nothing;
+    UsageError for a path that other programs would misread.
     """
     if not root.is_absolute():
         raise StateError("the state root is not an absolute path", where=str(root))
+    if not str(root).isprintable():
+        # apt, BuildKit and the engines each make something else of such a name.
+        raise UsageError(
+            "the state root has a control character, or no valid text, in its path",
+            where=ascii(str(root))[1:-1],
+            hint="choose another folder: --state DIR",
+        )
     _check_parents(root)
     with state_errors(root):
         root.mkdir(mode=0o700, parents=True, exist_ok=True)

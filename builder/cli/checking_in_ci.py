@@ -79,14 +79,24 @@ def _say(invocation: Invocation, outcome: Outcome) -> None:
     if options.annotations == "github":
         # On standard error like all that is for people; GitHub reads both.
         reporter.put("".join(f"{line}\n" for line in annotation_lines(outcome)))
+    checkout = invocation.working_dir
     if options.summary is not None:
-        _write(options.summary, summary(outcome).encode())
+        _write(checkout / options.summary, summary(outcome).encode(), checkout)
     if options.sarif is not None:
-        _write(options.sarif, sarif(outcome, version("agent-image-builder")))
+        _write(checkout / options.sarif, sarif(outcome, version("agent-image-builder")), checkout)
 
 
-def _write(path: Path, content: bytes) -> None:
-    """In place: a service that gives a file keeps it open, and a terminal is a file too."""
+def _write(path: Path, content: bytes, checkout: Path) -> None:
+    """In place: a service that gives a file keeps it open, and a terminal is a file too.
+
+    Whoever proposes a change lays links into the checkout as he likes: none says what is written over.
+    """
+    if path.is_relative_to(checkout) and path.resolve() != checkout.resolve() / path.relative_to(checkout):
+        raise StateError(
+            "a link in the checkout leads elsewhere, so nothing was written",
+            where=str(path),
+            hint="name a file outside of the checkout",
+        )
     try:
         path.write_bytes(content)
     except OSError as broken:

@@ -209,6 +209,31 @@ def test_its_options_need_it(typed: Path, words: tuple[str, ...]) -> None:
     assert not (typed / "x").exists()
 
 
+@attack(by=Position.CONFIG_AUTHOR)
+@pytest.mark.parametrize("option", ["--summary", "--sarif"])
+@pytest.mark.parametrize("linked", ["file", "folder", "into the checkout", "../dots"])
+def test_a_link_in_the_checkout_says_not_what_is_written_over(
+    type_it: Type, checkout: Checkout, tmp_path: Path, option: str, linked: str
+) -> None:
+    (kept := tmp_path / "kept").mkdir()
+    (kept / "file").write_text("mine")
+    (checkout.root / "out").symlink_to(kept)
+    (checkout.root / "one").symlink_to(kept / "file")
+    (checkout.root / "two").symlink_to(checkout.config)
+    names = {"file": "one", "folder": "out/file", "into the checkout": "two", "../dots": "out/../kept/file"}
+    before = checkout.config.read_bytes()
+    code, _, err = type_it(option, names[linked])
+    assert code == ExitCode.STATE
+    assert "a link in the checkout" in err
+    assert (kept / "file").read_text() == "mine"
+    assert checkout.config.read_bytes() == before
+
+
+def test_a_file_of_the_checkout_and_a_standard_stream_are_written(type_it: Type, checkout: Checkout) -> None:
+    assert type_it("--summary", "s.md", "--sarif", "/dev/stderr")[0] == ExitCode.DONE
+    assert "verified" in (checkout.root / "s.md").read_text()
+
+
 def test_a_summary_that_cannot_be_written_is_no_success(type_it: Type) -> None:
     assert type_it("--summary", "/nowhere/s.md")[0] == ExitCode.STATE
 

@@ -20,7 +20,7 @@ import pytest
 
 from builder.state import State, open_state
 from builder.storage.removing import remove_tree
-from images.errors import ExitCode, StateError
+from images.errors import ExitCode, StateError, UsageError
 
 
 @pytest.fixture
@@ -49,6 +49,14 @@ def test_a_link_in_the_path_is_refused(tmp_path: Path, root: Path) -> None:
         open_state(link / "state")
     assert str(root) in refused.value.hint
     assert refused.value.code is ExitCode.STATE
+
+
+@pytest.mark.parametrize("name", ["a\x01", "a\nb", "a\x1b[2J", "a\udcff", "a\u202eb"])
+def test_a_path_that_other_programs_would_misread_is_refused(tmp_path: Path, name: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        open_state(tmp_path / name)
+    assert str(caught.value).isprintable()
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("mode", [0o750, 0o701, 0o777])
