@@ -23,8 +23,9 @@ from images.digests import canonical_json
 from images.errors import HostError, LaunchReason, LaunchRefused, VerifyFailed
 from provenance.file_tree import FileTree, Node, image_tree, packed_tree
 from provenance.small_files import read_private
-from provenance.writing import replace_file
+from provenance.writing import replace_file, state_errors
 
+KEPT: Final = "store-"  # how the files of good answers begin
 _SCHEMA: Final = 1
 _NAMED: Final = 5  # differences that are named; the others are counted
 _OF_ONE_FILE: Final = 4096  # header, padding and records of one entry of the tar
@@ -52,9 +53,9 @@ def check_store(
 
     ``staging``: a private directory with room for the whole image, unpacked. ``memory``: a private directory
     where a good answer is kept. ``hashing`` is entered while it is not answered from there. LaunchRefused
-    names the first differences. HostError, VerifyFailed.
+    names the first differences. HostError, StateError, VerifyFailed.
     """
-    kept = None if memory is None else memory / f"store-{plan.admitted.image.digest.hex}.json"
+    kept = None if memory is None else memory / f"{KEPT}{plan.admitted.image.digest.hex}.json"
     answer = _answer(plan)
     if kept is not None and read_private(kept, _MOST_KEPT) == answer:
         return StoreTrust.HASHED_BEFORE
@@ -70,6 +71,11 @@ def check_store(
     if kept is not None:
         replace_file(kept, answer, 0o600)
     return StoreTrust.HASHED
+
+
+def is_of_this_boot(kept: Path) -> bool:
+    """Whether a good answer that was kept may still count; for who sweeps."""
+    return f'"boot":"{boot_id()}"'.encode() in read_private(kept, _MOST_KEPT)
 
 
 def _refused(engine: Engine, plan: LaunchPlan, what: str) -> LaunchRefused:
@@ -106,7 +112,9 @@ def _packed(engine: Engine, container: str, planned: FileTree, tar: Path) -> Fil
     """What the engine packs, through a file of ours. None: more than the image can need."""
     most = sum(node.size + _OF_ONE_FILE for node in planned.values()) + (1 << 20)
     try:
-        if not engine.pack(container, BoundedFile(tar, most)):
+        with state_errors(tar):
+            whole = engine.pack(container, BoundedFile(tar, most))
+        if not whole:
             return None
         with tar.open("rb") as stream:
             return packed_tree(stream, engine.product)

@@ -10,6 +10,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Final
 
+from backend import engine_store
 from backend.journal import Boundary, Journal
 from backend.journal import Removal as Audited
 from backend.ownership import dead_leases, forget_lease
@@ -233,8 +234,7 @@ def _artifacts(state: State, holdings: Holdings, young: _Young) -> Iterator[Remo
 
 def _caches(state: State, holdings: Holdings) -> Iterator[Removal]:
     for path in sorted(state.probe.glob("*.json")):
-        kept = read_kept(path)
-        if kept is None or kept.boot_id != boot_id():
+        if not _is_of_this_boot(path):
             yield Removal(Thing.PROBE, path.name, freed_by(path), "of another boot, or not readable", path)
     for path in sorted(state.client_home.iterdir()):
         match = _BUILDX.fullmatch(path.name)
@@ -242,6 +242,13 @@ def _caches(state: State, holdings: Holdings) -> Iterator[Removal]:
             yield Removal(
                 Thing.BUILDX, path.name[:20], freed_by(path), "of a build container not in use", path
             )
+
+
+def _is_of_this_boot(answer: Path) -> bool:
+    if answer.name.startswith(engine_store.KEPT):
+        return engine_store.is_of_this_boot(answer)
+    kept = read_kept(answer)
+    return kept is not None and kept.boot_id == boot_id()
 
 
 def _scans(state: State, holdings: Holdings, staying: Iterable[Digest], young: _Young) -> Iterator[Removal]:

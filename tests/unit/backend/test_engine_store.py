@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import errno
 import io
 import os
 import tarfile
@@ -17,7 +18,7 @@ from backend import engine_store
 from backend.admission import AdmittedImage
 from backend.journal import Boundary
 from backend.launch import launch
-from images.errors import HostError, LaunchReason, LaunchRefused
+from images.errors import HostError, LaunchReason, LaunchRefused, StateError
 from provenance.verify import VerifiedImage
 from tests.attacks import Position, attack
 from tests.fakes.admitted import Bench, admitted_of, request
@@ -136,6 +137,20 @@ def test_what_is_no_tar_is_the_engines_failure(at: Bench, admitted: AdmittedImag
         run(at, admitted)
 
 
+def test_a_full_disk_is_said_and_is_no_interruption(
+    at: Bench, admitted: AdmittedImage, stores: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> bool:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(at.engine, "pack", full)
+    with pytest.raises(StateError, match="No space left") as caught:
+        run(at, admitted)
+    assert "df -h" in caught.value.hint
+    assert (predicate_of(at)["ending"], predicate_of(at)["settings"]["store"]) == ("failed", None)
+    assert (at.engine.containers, list(stores.iterdir())) == ({}, [])
+
+
 def test_a_good_answer_is_of_its_boot_engine_and_image(
     at: Bench, admitted: AdmittedImage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -146,6 +161,16 @@ def test_a_good_answer_is_of_its_boot_engine_and_image(
     at.engine.told = other
     assert run(at, dataclasses.replace(admitted, facts=other), 3) == "hashed"
     assert run(at, dataclasses.replace(admitted, facts=other), 4) == "hashed-before"
+
+
+def test_who_sweeps_is_told_which_answers_are_of_this_boot(
+    at: Bench, admitted: AdmittedImage, stores: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run(at, admitted)
+    (kept,) = stores.iterdir()
+    assert engine_store.is_of_this_boot(kept)
+    monkeypatch.setattr(engine_store, "boot_id", lambda: BOOT.replace("1", "2"))
+    assert not engine_store.is_of_this_boot(kept)
 
 
 @pytest.mark.parametrize("how", ["open to others", "a link", "two names", "changed", "cut", "longer"])

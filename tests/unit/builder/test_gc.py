@@ -17,6 +17,7 @@ import pytest
 
 from backend.journal import Boundary, Intent, Journal
 from backend.ownership import hold_lease, is_alive
+from backend.probe import boot_id
 from backend.projection.history import History, HistoryFile
 from builder.bootstrap import Host
 from builder.cli import main_inner
@@ -450,6 +451,9 @@ def test_what_dead_processes_left_goes_and_what_the_living_hold_stays(team: Team
     (state.layout / "blobs/sha256/.builder-new-abcdefgh").write_bytes(b"half")
     (state.store / ".builder-new-abcdefgh").write_bytes(b"half")
     (state.probe / "docker.json").write_text("{}")
+    for name, boot in (("store-now.json", boot_id()), ("store-before.json", "another")):
+        (state.probe / name).write_text(f'{{"boot":"{boot}"}}')
+        (state.probe / name).chmod(0o600)
     known = entry_path(state.scans, open_image(state.layout, team.image.digest).manifest.layers[0].digest)
     for path in (known, entry_path(state.scans, Digest.of(b"gone"))):
         path.write_bytes(b"123")
@@ -477,7 +481,7 @@ def test_what_dead_processes_left_goes_and_what_the_living_hold_stays(team: Team
     assert names(done, Thing.TURN) == {"dead"}
     assert names(done, Thing.LEASE) == {"0" * 32}
     assert len(names(done, Thing.TEMPORARY)) == 2
-    assert names(done, Thing.PROBE) == {"docker.json"}
+    assert names(done, Thing.PROBE) == {"docker.json", "store-before.json"}
     assert names(done, Thing.BUILDX) == {buildx[:20]}
     assert (state.client_home / mine).exists()
     assert names(done, Thing.SCAN) == {f"{Digest.of(b'gone').hex}.scan"}
