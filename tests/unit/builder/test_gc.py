@@ -486,7 +486,7 @@ def test_what_dead_processes_left_goes_and_what_the_living_hold_stays(team: Team
     assert (state.client_home / mine).exists()
     assert names(done, Thing.SCAN) == {f"{Digest.of(b'gone').hex}.scan"}
     assert list(state.scans.iterdir()) == [known]
-    assert done.freed == 5 + 4 + 4 + 2 + 3
+    assert done.freed == 5 + 4 + 4 + 2 + 18 + 3
     for folder in (state.staged, state.turns, state.probe):
         assert not list(folder.iterdir())
 
