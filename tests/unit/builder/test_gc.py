@@ -442,6 +442,14 @@ def test_nothing_is_removed_on_a_guess(team: Team, what: str) -> None:
     assert files_of(team.state) == before
 
 
+def test_what_is_known_of_the_engines_store_stays_until_the_boot_ends(team: Team) -> None:
+    for name, boot in (("store-now.json", boot_id()), ("store-before.json", "another")):
+        (team.state.probe / name).write_text(f'{{"boot":"{boot}"}}')
+        (team.state.probe / name).chmod(0o600)
+    assert names(gc(team), Thing.PROBE) == {"store-before.json"}
+    assert [path.name for path in team.state.probe.iterdir()] == ["store-now.json"]
+
+
 def test_what_dead_processes_left_goes_and_what_the_living_hold_stays(team: Team) -> None:
     state = team.state
     (state.staged / "build-dead").mkdir()
@@ -451,9 +459,6 @@ def test_what_dead_processes_left_goes_and_what_the_living_hold_stays(team: Team
     (state.layout / "blobs/sha256/.builder-new-abcdefgh").write_bytes(b"half")
     (state.store / ".builder-new-abcdefgh").write_bytes(b"half")
     (state.probe / "docker.json").write_text("{}")
-    for name, boot in (("store-now.json", boot_id()), ("store-before.json", "another")):
-        (state.probe / name).write_text(f'{{"boot":"{boot}"}}')
-        (state.probe / name).chmod(0o600)
     known = entry_path(state.scans, open_image(state.layout, team.image.digest).manifest.layers[0].digest)
     for path in (known, entry_path(state.scans, Digest.of(b"gone"))):
         path.write_bytes(b"123")
@@ -481,12 +486,12 @@ def test_what_dead_processes_left_goes_and_what_the_living_hold_stays(team: Team
     assert names(done, Thing.TURN) == {"dead"}
     assert names(done, Thing.LEASE) == {"0" * 32}
     assert len(names(done, Thing.TEMPORARY)) == 2
-    assert names(done, Thing.PROBE) == {"docker.json", "store-before.json"}
+    assert names(done, Thing.PROBE) == {"docker.json"}
     assert names(done, Thing.BUILDX) == {buildx[:20]}
     assert (state.client_home / mine).exists()
     assert names(done, Thing.SCAN) == {f"{Digest.of(b'gone').hex}.scan"}
     assert list(state.scans.iterdir()) == [known]
-    assert done.freed == 5 + 4 + 4 + 2 + 18 + 3
+    assert done.freed == 5 + 4 + 4 + 2 + 3
     for folder in (state.staged, state.turns, state.probe):
         assert not list(folder.iterdir())
 
